@@ -13,14 +13,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from dhtcrawl.errors import ConfigError, DhtcrawlError, UsageError
 from dhtcrawl.patterns import PatternRefused, Patterns
 from dhtcrawl.units import INT_MAX, parse_address, parse_disk_limit, parse_duration, parse_networks, parse_size
-from dhtcrawl.values import dataclass
 
 UNLIMITED: Final = 0
 PAIR_VALUE_CHARS_MAX: Final = 200

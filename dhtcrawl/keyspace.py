@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
-
-from dhtcrawl.values import dataclass
 
 KEY_BYTES = 20
 CRAWL_ID_BYTES = 16

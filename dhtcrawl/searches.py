@@ -12,11 +12,10 @@ both follow one another. One seed may be in several searches: two tasks may ask 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from dhtcrawl.keyspace import search_key
-from dhtcrawl.values import dataclass
 
 TEXT_CHARS_MAX: Final = 500
 PAGES_MAX: Final = 1_000_000  # of results, in all searches

@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import msgpack
@@ -23,7 +23,6 @@ from dhtcrawl.errors import UsageError
 from dhtcrawl.keyspace import CRAWL_ID_BYTES, KeyMode, TaskKeys, url_key
 from dhtcrawl.searches import Search, Searches, read_searches
 from dhtcrawl.url import CANON_VERSION, canonicalize, host_of
-from dhtcrawl.values import dataclass
 
 NONCE_BYTES = 16
 RULES_CHARS_MAX: Final = 256 << 10

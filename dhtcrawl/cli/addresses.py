@@ -10,7 +10,7 @@ asks for a token.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from dhtcrawl.cli.own_hosts import has_ipv6, own_address
@@ -18,7 +18,6 @@ from dhtcrawl.cli.swarm_secret import NodeSecrets
 from dhtcrawl.config import Config
 from dhtcrawl.errors import SwarmRefused, UsageError
 from dhtcrawl.units import Address, format_address, ip_of, is_loopback, is_wildcard, parse_address
-from dhtcrawl.values import dataclass
 
 PORT = 8468
 LISTEN_LOOPBACK: Address = ("127.0.0.1", PORT)

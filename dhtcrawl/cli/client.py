@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 from urllib.parse import quote
@@ -23,7 +23,6 @@ from dhtcrawl.config import Config
 from dhtcrawl.errors import AdminRefused, ConfigError, DhtcrawlError, NodeUnreachable, NotNow, UsageError
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.units import Address, format_address, is_wildcard, parse_address
-from dhtcrawl.values import dataclass
 from dhtcrawl.web.api import Action, Decision, Row
 
 log = logging.getLogger(__name__)

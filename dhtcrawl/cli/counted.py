@@ -12,7 +12,7 @@ first node is the one that runs without `--nodes`, so that it keeps its id.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,6 @@ from dhtcrawl.config import NodeSettings
 from dhtcrawl.errors import UsageError
 from dhtcrawl.identity import FILE_NAME
 from dhtcrawl.units import Address, format_address, is_wildcard
-from dhtcrawl.values import dataclass
 
 PORT_MAX: Final = 65_535
 

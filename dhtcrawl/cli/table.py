@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dhtcrawl.cli.words import clock, size
-from dhtcrawl.values import dataclass
 
 GAP = "  "
 CUT_TO_MIN = 8  # characters of a column that may be cut

@@ -10,6 +10,7 @@ name in the certificate.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -21,7 +22,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dhtcrawl.closed.secret import SwarmKeys
 from dhtcrawl.keyspace import node_id_of
-from dhtcrawl.values import dataclass
 
 VALID: Final = timedelta(days=30)
 _BACKDATED: Final = timedelta(days=1)  # clocks differ

@@ -18,14 +18,13 @@ import base64
 import hashlib
 import re
 from collections.abc import Collection
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from dhtcrawl.errors import SecretRefused
-from dhtcrawl.values import dataclass
 
 SECRET_BYTES: Final = 32
 RING_MAX: Final = 8  # secrets that are accepted at once; a rotation needs two

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import ssl
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
@@ -17,7 +18,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from dhtcrawl.closed.certificate import VALID, PeerCertificate, authority_of, certificate_for, read_certificate
 from dhtcrawl.closed.secret import Ring
 from dhtcrawl.storage.store.files import write_private
-from dhtcrawl.values import dataclass
 
 CERTIFICATE_FILE: Final = "certificate.pem"
 RENEW_S: Final = VALID.total_seconds() / 4

@@ -7,7 +7,7 @@ finds that its links were not all acknowledged: both times the links are the sam
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import is_
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from dhtcrawl.fetch import body, charset, header_fields, links
 from dhtcrawl.fetch.encodings import decode
 from dhtcrawl.fetch.query_charset import UTF_8, in_charset
 from dhtcrawl.url import canonicalize
-from dhtcrawl.values import dataclass
 
 _SNIFF_BYTES = 64 << 10
 NOWHERE = "redirects nowhere"  # no Location, or none that is a web address

@@ -5,11 +5,10 @@ from __future__ import annotations
 import bisect
 import heapq
 from collections.abc import Callable, Collection
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.tasks import Queued
-from dhtcrawl.values import dataclass
 
 # A host starts no new pages while so many wait for another try: it is in trouble,
 # and the pages that wait take memory.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import Exit
 from dhtcrawl.storage.store.records import SkipReason
-from dhtcrawl.values import dataclass
 
 
 class Stop(Enum):

@@ -9,6 +9,7 @@ parsed (`dhtcrawl.crawl.without_parser`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Analysis, Unparsed
 from dhtcrawl.crawl.known_links import CACHE_MAX, KnownLinks, Resolved
@@ -19,7 +20,6 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.url import canonicalize
-from dhtcrawl.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from dhtcrawl.crawl.back_queue import BackQueue
@@ -31,7 +32,6 @@ from dhtcrawl.fetch.politeness import HostClock
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.url import host_of, origin_of
-from dhtcrawl.values import dataclass
 
 # 4,096 hosts of 2 * FRONT_MIN tasks are just the default of 65,536 in memory.
 FRONT_MIN = 8

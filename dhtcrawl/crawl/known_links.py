@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dhtcrawl.fetch.plain_links import PlainLinks
 from dhtcrawl.loop_state import loop_state
-from dhtcrawl.values import dataclass
 
 CACHE_MAX = 40_000  # some 350 bytes each
 # The length of an average cache entry; a longer one counts as several.

@@ -13,7 +13,7 @@ for which it must send its links again:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from dhtcrawl.crawl.copy_barrier import CopyBarrier, Holders
 from dhtcrawl.crawl.outbox import Outbox
@@ -23,7 +23,6 @@ from dhtcrawl.crawl.rounds import Fetched, Kill, Relinked, Round
 from dhtcrawl.crawl.wake_up import WakeUp
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.tasks import Link
-from dhtcrawl.values import dataclass
 
 # Fetchers wait while this much is not on disk yet: memory stays bounded when the
 # disk is slower than the web.

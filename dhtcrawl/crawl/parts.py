@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.attempts import Attempts
@@ -32,7 +33,6 @@ from dhtcrawl.fetch.robots import product_token
 from dhtcrawl.fetch.robots_book import RobotsBook
 from dhtcrawl.storage.outputs.outputs import LivePages
 from dhtcrawl.storage.store.tasks import Queued
-from dhtcrawl.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ node. All methods are called on the event loop and return at once.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import Link, Queued
-from dhtcrawl.values import dataclass
 
 Copied = Callable[[bytes, tuple[bytes, ...]], None]  # (page, the nodes that have copies)
 

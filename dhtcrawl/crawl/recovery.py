@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from dhtcrawl.crawl.analysis import Analysis, FindRecords, analyse
@@ -13,7 +14,6 @@ from dhtcrawl.storage.archive.warcread import WarcRecord
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.records import Task
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

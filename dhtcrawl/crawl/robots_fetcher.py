@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dhtcrawl.clock import iso8601
@@ -26,7 +26,6 @@ from dhtcrawl.standing import Cause
 from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import canonicalize, host_of
-from dhtcrawl.values import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ What a round's transaction has returned is followed up in a fixed order:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
@@ -32,7 +33,6 @@ from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Kill, Round, RoundResu
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import Link, Queued
-from dhtcrawl.values import dataclass
 
 LINKS_A_ROUND_MAX = 4096
 

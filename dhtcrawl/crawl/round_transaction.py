@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from dhtcrawl.crawl.rounds import Fetched, Kill, Round, RoundResult
@@ -19,7 +20,6 @@ from dhtcrawl.storage.store.records import Place, SkipReason, State, pack, unpac
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.values import dataclass
 
 
 class Appendable(Protocol):

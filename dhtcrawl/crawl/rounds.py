@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol
 
 from dhtcrawl.fetch.http import Body
@@ -24,7 +24,6 @@ from dhtcrawl.storage.store.plan_counters import counts_plans
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage, Link, Queued
-from dhtcrawl.values import dataclass
 
 
 @loop_state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dhtcrawl.clock import Clock
@@ -16,7 +16,6 @@ from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.store.committer import Committer
-from dhtcrawl.values import dataclass
 
 # Of a random UUID's bits those that are not chance: version 4, variant 0b10.
 _UUID4_FIXED = 4 << 76 | 2 << 62

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from dhtcrawl.crawl.ports import Copied, CrawlPorts, TaskOutcome
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.storage.store.ownership import EVERYTHING, OwnershipSnapshot
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import Link, Queued
-from dhtcrawl.values import dataclass
 
 
 class SoleOwnership:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from multiprocessing import get_context
@@ -38,7 +38,6 @@ from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE, REPORTS_DIR,
 from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RecordFiles
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import DiskDirectory
-from dhtcrawl.values import dataclass
 
 PIECE_PAGES: Final = 64
 UNFINISHED: Final = "unfinished-"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 from dhtcrawl.export.collection import Collection
-from dhtcrawl.values import dataclass
 
 PROBLEMS_KEPT_MAX = 10
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -26,7 +27,6 @@ from dhtcrawl.storage.outputs.record_files import (
     file_of_rule,
 )
 from dhtcrawl.storage.store.engine import storage_error
-from dhtcrawl.values import dataclass
 
 Row = dict[str, Any]
 _DATE_CHARS: Final = len("2026-01-31")

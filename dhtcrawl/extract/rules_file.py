@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -27,7 +28,6 @@ from dhtcrawl.extract.values import (
 )
 from dhtcrawl.toml_file import Table, TomlFile
 from dhtcrawl.url import canonicalize, host_of, hostname_of, path_of
-from dhtcrawl.values import dataclass
 
 RULES_MAX: Final = 1_000
 FIELDS_MAX: Final = 100  # of a rule, those of nested records included

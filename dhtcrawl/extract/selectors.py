@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from turbohtml import Document, Element, Node, SelectorSyntaxError, parse
-
-from dhtcrawl.values import dataclass
 
 SELECTOR_CHARS_MAX: Final = 500
 

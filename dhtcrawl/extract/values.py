@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
 from typing import Final
@@ -14,7 +15,6 @@ from typing import Final
 from dhtcrawl.fetch.plain_links import PlainLinks
 from dhtcrawl.fetch.query_charset import encode_query
 from dhtcrawl.url import canonicalize
-from dhtcrawl.values import dataclass
 
 VALUE_CHARS_MAX: Final = 64 * 1024
 VALUES_MAX: Final = 1_000  # of a list

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 import brotli
@@ -21,8 +22,6 @@ import brotli
 # isal inflates a page two to four times as fast as zlib, and its decompressor
 # bounds its output the same way.
 from isal import igzip_lib
-
-from dhtcrawl.values import dataclass
 
 # The standard library's own module, backported by its author: every call
 # bounds its output (`zstandard`'s decompressobj cannot), and there are wheels

@@ -18,12 +18,12 @@ innermost, since a translator on the way would deliver to that.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final, Self
 
 from dhtcrawl.units import Network, parse_networks
-from dhtcrawl.values import dataclass
 
 # RFC 6052: the well-known prefix whose last 32 bits are the IPv4 address.
 _NAT64 = IPv6Network("64:ff9b::/96")

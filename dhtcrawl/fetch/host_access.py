@@ -8,10 +8,10 @@ robots.txt fetched once.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from dhtcrawl.fetch.robots import RobotsVerdict
-from dhtcrawl.values import dataclass
 
 T = TypeVar("T")
 

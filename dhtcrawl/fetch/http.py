@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import BinaryIO, Literal, Protocol
-
-from dhtcrawl.values import dataclass
 
 CHUNK_BYTES = 256 * 1024
 

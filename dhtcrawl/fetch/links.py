@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -21,7 +22,6 @@ from dhtcrawl.fetch.candidates import begins_hiding, tag_of
 from dhtcrawl.fetch.open_elements import OpenElements
 from dhtcrawl.fetch.tags import scan, scan_for
 from dhtcrawl.fetch.xhtml import scan_xhtml
-from dhtcrawl.values import dataclass
 
 PRODUCT_TOKEN = "dhtcrawl"
 LINKS_MAX = 100_000  # tags looked at on a page; the largest honest index pages have tens of thousands

@@ -15,9 +15,7 @@ them: the second paragraph opens the link again).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
-
-from dhtcrawl.values import dataclass
+from dataclasses import dataclass, field
 
 # Chromium's limit on a tree's depth, too; what is deeper is not kept.
 DEPTH_MAX = 512

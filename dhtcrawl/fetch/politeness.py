@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.standing import Cause, Obstacle
-from dhtcrawl.values import dataclass
 
 # Log lines and timers of an operating system are this coarse.
 GRANULARITY_S = 0.001

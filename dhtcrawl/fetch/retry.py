@@ -8,12 +8,12 @@ statuses ask for another try first, and only the last answer is kept.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
 
 from dhtcrawl.fetch.http import FetchFailureKind, Truncated
-from dhtcrawl.values import dataclass
 
 
 class Blame(Enum):

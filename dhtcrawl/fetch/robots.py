@@ -18,11 +18,10 @@ unreserved one, three for any other escape and each octet that is not ASCII.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import Enum
 
 from protego import Protego
-
-from dhtcrawl.values import dataclass
 
 # RFC 9309, 2.5: "at least 500 kibibytes"; what follows is ignored.
 PARSED_BYTES_MAX = 500 * 1024

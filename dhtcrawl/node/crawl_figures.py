@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dhtcrawl.clock import Clock
@@ -25,7 +25,6 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.swarm.calls.lifecycle import AskProgress, CrawlFigures, ProgressRow
 from dhtcrawl.swarm.calls.words import obstacle_in, obstacle_row
 from dhtcrawl.swarm.lifecycle.roll import SILENT_S, added_up
-from dhtcrawl.values import dataclass
 
 KEPT_S: Final = 0.4  # an answer is told again so long, whoever asks
 KEPT_ENDED_S: Final = 30.0  # that of all members about a crawl that has ended: nothing of it changes

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from dhtcrawl.crawl.ports import Copied
 from dhtcrawl.crawl.rounds import CrawlCounters
@@ -20,7 +21,6 @@ from dhtcrawl.swarm.lifecycle.run_state import RunState
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.send_links import LinkSender
-from dhtcrawl.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from functools import partial
 
 from dhtcrawl.config import pairs
@@ -14,10 +15,9 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.swarm.assignment.facts import NodeTraits
 from dhtcrawl.swarm.assignment.policies import Policies
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
-from dhtcrawl.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class CrawlStarter:
     """Starts the crawls of one node."""
 

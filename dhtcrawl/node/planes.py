@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from dhtcrawl.closed.secret import Ring
 from dhtcrawl.rpc.contact import Address
@@ -12,7 +13,6 @@ from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.rpc.tasks.sockets import TlsContexts
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.swarm.membership.own_address import OwnHosts
-from dhtcrawl.values import dataclass
 
 LISTEN_TRIES = 10  # attempts to find a port that is free for both, if any port will do
 

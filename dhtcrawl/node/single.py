@@ -13,6 +13,7 @@ import resource
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -49,7 +50,6 @@ from dhtcrawl.storage.store.outcomes import end_of
 from dhtcrawl.storage.store.ownership import Test
 from dhtcrawl.storage.store.records import Task
 from dhtcrawl.storage.store.txn import Engine, Txn
-from dhtcrawl.values import dataclass
 
 FORGET_AT_ONCE = 10_000
 

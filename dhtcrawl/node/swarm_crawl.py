@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from dhtcrawl.config import SwarmSettings
@@ -48,7 +49,6 @@ from dhtcrawl.swarm.membership.contact import LostContact
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.send_links import LinkSender
-from dhtcrawl.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

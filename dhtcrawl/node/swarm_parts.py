@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from dhtcrawl.closed.secret import Ring
@@ -63,7 +64,6 @@ from dhtcrawl.swarm.records.merger import Merger
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.sync import Syncer
-from dhtcrawl.values import dataclass
 
 REPAIR_S = 600.0  # how often everything is compared, whatever happened
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from functools import partial
 
 from dhtcrawl.keyspace import host_key
@@ -13,10 +14,9 @@ from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.swarm.calls import membership as calls
 from dhtcrawl.swarm.lifecycle import in_flight
-from dhtcrawl.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class ViewEvents:
     """Tells each part of one node what the gossip has found."""
 

@@ -17,6 +17,7 @@ the next size smaller again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dhtcrawl.policy.seam import (
@@ -30,7 +31,6 @@ from dhtcrawl.policy.seam import (
     TaskResult,
 )
 from dhtcrawl.policy.window import Windows
-from dhtcrawl.values import dataclass
 
 FIRST, LEAST = 4, 2
 HORIZON_S = 5.0

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from dhtcrawl.policy.seam import TASKS_A_NODE_MAX, AssignmentTerms, Candidate, Outcome, Policy, PolicyTask
-from dhtcrawl.values import dataclass
 
 
 @dataclass(slots=True)

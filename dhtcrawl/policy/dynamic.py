@@ -40,7 +40,7 @@ recall after 60 s, each task of a batch that is recalled a failure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from typing import Any, ClassVar, TypeVar
 
@@ -58,7 +58,6 @@ from dhtcrawl.policy.seam import (
     failed_last,
 )
 from dhtcrawl.policy.window import Windows
-from dhtcrawl.values import dataclass
 
 FADES, E_KEEPS = 0.9, 0.7
 EXPLORES = 0.5

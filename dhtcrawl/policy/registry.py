@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -22,7 +22,6 @@ from dhtcrawl.config import pairs, require_class_name
 from dhtcrawl.errors import ConfigError, SettingError
 from dhtcrawl.policy.guard import said
 from dhtcrawl.policy.seam import Policy
-from dhtcrawl.values import dataclass
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -22,11 +22,9 @@ falls back to `xor`, and a task that its worker does not bring is recalled.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple
-
-from dhtcrawl.values import dataclass
 
 BATCH = 50
 BATCH_MAX = 1000

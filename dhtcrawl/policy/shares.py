@@ -16,11 +16,11 @@ key with the other bit is as close to them, by the bits that follow.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.policy.seam import number_in
-from dhtcrawl.values import dataclass
 
 # An owner keeps so much more than its target: what is moved costs more than a load that is as uneven as this.
 SPARE = 1.02

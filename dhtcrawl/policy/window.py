@@ -17,9 +17,9 @@ it has one at a time again. Owners need not agree: where all find that tasks wai
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dhtcrawl.policy.seam import TASKS_A_NODE_MAX, Candidate, Outcome, TaskResult
-from dhtcrawl.values import dataclass
 
 FIRST, LEAST = 1.0, 0.02
 AGAIN_S = 60.0  # after so long a node has a task in any case: it may be the only one that reaches a host

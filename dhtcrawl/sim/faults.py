@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
 from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm import BOOTSTRAP_MAX, SimHost, SimSwarm
-from dhtcrawl.values import dataclass
 
 # A node that stays away nearly as long as others wait for it counts as gone for good.
 NEARLY_S = 10.0

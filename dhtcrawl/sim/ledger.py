@@ -9,7 +9,7 @@ taken from the code that merges.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dhtcrawl.storage.store import keys
@@ -17,7 +17,6 @@ from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import Place, State, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import link_keys_of
 from dhtcrawl.storage.store.txn import Batch
-from dhtcrawl.values import dataclass
 
 # A disk that was lost a moment ago counts for what was decided while it was there.
 LOST_LATELY_S = 30.0

@@ -18,11 +18,9 @@ until either is busy.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import dist
 from random import Random
-
-from dhtcrawl.values import dataclass
 
 CPU_S, CPU_TIMES = 0.5, 4.0  # for a page, at the fastest
 LINE_BYTES_PER_S, LINE_TIMES = 8_000.0, 10.0  # of the widest

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from errno import EADDRINUSE
 from random import Random
 from typing import Any
@@ -22,7 +23,6 @@ from typing import Any
 from dhtcrawl.sim.loop import current_host
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.wires import Wires
-from dhtcrawl.values import dataclass
 
 Address = tuple[str, int]
 

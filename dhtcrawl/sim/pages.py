@@ -23,6 +23,7 @@ import html
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from random import Random
@@ -30,7 +31,6 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from dhtcrawl.url import host_of, path_of
-from dhtcrawl.values import dataclass
 
 DOWN_HOST = "down.test"
 _CHILDREN = 4  # every page but the first is linked from page (n - 1) // 4

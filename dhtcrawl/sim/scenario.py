@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tomllib
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from dhtcrawl.searches import Search, searches_of
 from dhtcrawl.sim.machines import CPU_TIMES, Unevenness
 from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.values import dataclass
 
 
 class Manner(StrEnum):

@@ -12,13 +12,13 @@ Nothing here is asked of the nodes but their views and their states.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 
 from dhtcrawl.rpc.membership.hello import NodeState
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.sim.ledger import DiskBook, Ledger
 from dhtcrawl.sim.swarm import SimHost, SimSwarm
-from dhtcrawl.values import dataclass
 
 # So long after a fault all nodes know of it, and have repaired what it broke.
 QUIET_S = 30.0

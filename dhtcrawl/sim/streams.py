@@ -17,14 +17,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from errno import EADDRINUSE, ECONNREFUSED, ECONNRESET, ETIMEDOUT
 from random import Random
 from typing import Any, cast
 
 from dhtcrawl.sim.loop import current_host
 from dhtcrawl.sim.wires import Wires
-from dhtcrawl.values import dataclass
 
 Address = tuple[str, int]
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -42,7 +42,6 @@ from dhtcrawl.storage.store.committer import Committer, GroupRunner
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import unpack
-from dhtcrawl.values import dataclass
 
 PORT = 8468
 # What a supervisor does with a node that found none to join through.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from dhtcrawl.clock import Clock
@@ -21,7 +22,6 @@ from dhtcrawl.sim.machines import SimMachine
 from dhtcrawl.sim.pages import DOWN_HOST, Pages, Response, WebShape
 from dhtcrawl.units import ip_of
 from dhtcrawl.url import host_of, hostname_of, path_of
-from dhtcrawl.values import dataclass
 
 BYTES_PER_S = 2_000_000
 # A name that leads nowhere costs its look-up, a host that is down one round trip.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -31,7 +31,6 @@ from dhtcrawl.storage.store.committer import Committer, GroupRunner
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import unpack
-from dhtcrawl.values import dataclass
 
 
 @dataclass(slots=True)

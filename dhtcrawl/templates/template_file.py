@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote_plus
 
@@ -16,7 +17,6 @@ from dhtcrawl.fetch.query_charset import encode_query
 from dhtcrawl.toml_file import Table, TomlFile
 from dhtcrawl.units import parse_duration
 from dhtcrawl.url import canonicalize, host_of
-from dhtcrawl.values import dataclass
 
 CHUNK = 20
 TEXT_CHARS_MAX: Final = 500

@@ -34,7 +34,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, cast
 
@@ -48,7 +48,6 @@ from dhtcrawl.spec import typed_url
 from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.units import HOST_CHARS_MAX, Address, format_address
-from dhtcrawl.values import dataclass
 from dhtcrawl.web import metrics
 from dhtcrawl.web.api import Action, ApiError, NodeApi, changes_in, decision_in, submission
 from dhtcrawl.web.bodies import BodyReader

@@ -19,11 +19,11 @@ import json
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
 
-from dhtcrawl.values import dataclass
 from dhtcrawl.web.api import ApiError, NodeApi
 from dhtcrawl.web.guard import HEADERS, as_json, told_of
 

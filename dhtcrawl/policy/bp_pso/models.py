@@ -11,6 +11,7 @@ latest quarter of batches, by a model that was made from the earlier ones.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 
 from dhtcrawl.policy.bp_pso.nets import LogNet, PaperNet
 from dhtcrawl.policy.bp_pso.split import Array, Counts, Times
-from dhtcrawl.values import dataclass
 
 Indices: TypeAlias = NDArray[np.int64]
 

@@ -11,11 +11,10 @@ Anything else is `Garbage`: a value, to be counted and dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
-
-from dhtcrawl.values import dataclass
 
 MESSAGE_ID_BYTES = 20
 HEAD_BYTES = 1 + MESSAGE_ID_BYTES

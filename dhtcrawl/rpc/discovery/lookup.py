@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from dhtcrawl.rpc.contact import Contact
-from dhtcrawl.values import dataclass
 
 K = 20  # Kademlia 2002, section 2.2
 ALPHA = 3  # section 2.3

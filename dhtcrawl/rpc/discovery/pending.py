@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.discovery.datagram import MESSAGE_ID_BYTES, encode_request
 from dhtcrawl.rpc.discovery.rtt import RttBook
-from dhtcrawl.values import dataclass
 
 TRIES = 2
 IN_FLIGHT_MAX = 4096

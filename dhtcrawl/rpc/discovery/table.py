@@ -21,13 +21,12 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from dhtcrawl.chance import Chance
 from dhtcrawl.rpc.contact import KEY_BITS, Address, Contact
 from dhtcrawl.rpc.discovery.lookup import K
-from dhtcrawl.values import dataclass
 
 PROBE_FIRST_S = 1.0
 PROBE_MAX_S = 60.0

@@ -8,7 +8,7 @@ for 2 s is not even suspected, and one that stalls for 6 s can still refute.
 
 from __future__ import annotations
 
-from dhtcrawl.values import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

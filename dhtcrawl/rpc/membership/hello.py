@@ -14,7 +14,7 @@ worse claim wins, and only the node itself raises its epoch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Self
@@ -26,7 +26,6 @@ from dhtcrawl.rpc.contact import Address, canonical_host, parse_id
 from dhtcrawl.rpc.discovery.datagram import packed_bytes
 from dhtcrawl.rpc.tasks.signals import VERSION, VERSION_MIN, WORD_CHARS_MAX
 from dhtcrawl.units import PORT_MAX, ip_of
-from dhtcrawl.values import dataclass
 
 EPOCH_MAX = 2**31 - 1
 FEATURES_MAX = 16

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -40,7 +41,6 @@ from dhtcrawl.rpc.membership.hello import (
     parse_sees,
 )
 from dhtcrawl.rpc.membership.members import Learned, Members
-from dhtcrawl.values import dataclass
 
 RELAYED_MAX = 64
 # A round that ended late says nothing of the other node; after so many of them it is the best we have.

@@ -9,11 +9,11 @@ and what gossip misses the exchange of all records mends.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 
 from dhtcrawl.rpc.discovery.datagram import packed_bytes
 from dhtcrawl.rpc.membership.hello import ROWS_A_DATAGRAM_MAX, MemberRecord, Row
-from dhtcrawl.values import dataclass
 
 RETRANSMIT_FACTOR = 3
 # So many entries of rumours that are no more may lie between the others, and as many as there are others.

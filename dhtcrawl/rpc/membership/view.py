@@ -23,13 +23,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from hashlib import sha256
 from operator import attrgetter
 
 from dhtcrawl.rpc.contact import KEY_BITS, Address
-from dhtcrawl.values import dataclass
 
 
 class MemberState(Enum):

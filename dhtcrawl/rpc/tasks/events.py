@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from dhtcrawl.rpc.tasks.messages import Answer, Reply, Request
 from dhtcrawl.rpc.tasks.signals import Hello
-from dhtcrawl.values import dataclass
 
 
 class FailureKind(StrEnum):

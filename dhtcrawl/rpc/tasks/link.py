@@ -20,6 +20,7 @@ none of them ever waits for another (design invariant I13).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
 from dhtcrawl.rpc.tasks.events import Asked, Ended, Event, Failure, FailureKind, Opened
@@ -50,7 +51,6 @@ from dhtcrawl.rpc.tasks.signals import (
     encode_signal,
     parse_signal,
 )
-from dhtcrawl.values import dataclass
 
 
 class LinkState(Enum):

@@ -26,6 +26,7 @@ A new message is a class with `kind`, `lane`, `body` and `parse`, and a row in
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Self
 
@@ -45,7 +46,6 @@ from dhtcrawl.rpc.tasks.rows import (
     check_tombstones,
     rows_of,
 )
-from dhtcrawl.values import dataclass
 
 TRIED_MAX = 16
 PEERS_MAX = 64

@@ -7,6 +7,7 @@ nodes that share no version still understand why they part.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
@@ -15,7 +16,6 @@ from dhtcrawl.node_key import NONCE_BYTES, PUBLIC_BYTES, SIGNATURE_BYTES
 from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, Kind, Malformed, pack
 from dhtcrawl.rpc.tasks.messages import REQUEST_ID_MAX, Lane, is_id, is_int, need
 from dhtcrawl.rpc.tasks.rows import TEXT_CHARS_MAX
-from dhtcrawl.values import dataclass
 
 MAGIC = "dhtcrawl"
 VERSION = 6

@@ -24,7 +24,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self, cast
 
@@ -38,7 +38,6 @@ from dhtcrawl.rpc.tasks.pool import ConnectionPool, listening_address
 from dhtcrawl.rpc.tasks.signals import Goodbye, Hello, Why, encode_signal
 from dhtcrawl.rpc.tasks.sockets import HandshakeLimits, PeerProof, Sockets, TlsContexts
 from dhtcrawl.units import format_address
-from dhtcrawl.values import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
-
-from dhtcrawl.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

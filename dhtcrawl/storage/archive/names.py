@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from dhtcrawl.storage.store import records
-from dhtcrawl.values import dataclass
 
 COPIES = records.COPIES
 SUFFIX = ".warc.gz"

@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from isal import isal_zlib
@@ -32,7 +33,6 @@ from dhtcrawl.storage.archive.warcread import GZIP, RECORD_END
 from dhtcrawl.storage.archive.warcscan import digest_of
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import AppendFile
-from dhtcrawl.values import dataclass
 
 VERSION = "WARC/1.0"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 import zlib
+from dataclasses import dataclass
 
 from dhtcrawl.errors import StorageError
-from dhtcrawl.values import dataclass
 
 RECORD_HEAD_BYTES_MAX = 64 * 1024  # URLs end at 8 KiB; the rest is short
 HTTP_HEAD_BYTES_MAX = 1024 * 1024  # ours end at 64 KiB, others' may not

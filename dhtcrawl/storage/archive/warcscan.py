@@ -11,7 +11,7 @@ import hashlib
 import zlib
 from base64 import b32encode
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from dhtcrawl.storage.archive.warcread import (
@@ -24,7 +24,6 @@ from dhtcrawl.storage.archive.warcread import (
     is_http,
     parse_head,
 )
-from dhtcrawl.values import dataclass
 
 _CHUNK_BYTES = 64 * 1024
 _MAGIC = b"\x1f\x8b\x08"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dhtcrawl.storage.outputs.outputs import OutputCounters
@@ -20,7 +20,6 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.plan_counters import by_model, counts_plans
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.values import dataclass
 
 COUNTERS_MAX = 80  # of a node, as in `dhtcrawl.swarm.calls.words`
 _NODE = b"n"  # among a crawl's notes: `n` ‖ node id (20)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +20,6 @@ from dhtcrawl.storage.archive.names import NUMBERED
 from dhtcrawl.storage.store import records
 from dhtcrawl.storage.store.records import OTHERS_MAX, Place, SkippedLink, State, Task, unpack_task
 from dhtcrawl.url import URL_CHARS_MAX, canonicalize
-from dhtcrawl.values import dataclass
 
 # Three URLs, a title and a header make 30 KB. Escaped as JSON, a value of this size is a line that `verify` reads.
 VALUE_BYTES_MAX = 128 << 10

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -57,7 +58,6 @@ from dhtcrawl.storage.store.records import (
 )
 from dhtcrawl.storage.store.tasks import get_page, get_task, queue_key
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.values import dataclass
 
 # A step of `finish`, and so a transaction, ends after as many keys or bytes.
 KEYS_AT_ONCE = 1_000

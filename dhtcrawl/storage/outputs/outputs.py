@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from dhtcrawl.storage.store.files import AppendFile, Directory, DiskDirectory, M
 from dhtcrawl.storage.store.records import Place, SkippedLink, SkipReason, State, shown_task, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import link_keys_of
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.values import dataclass
 
 ARCHIVE_DIR, PAGES_DIR, INDEXES_DIR, REPORTS_DIR = "archive", "pages", "indexes", "reports"
 PAGES_FILE, INDEX_FILE, SKIPPED_FILE, SUMMARY_FILE = "pages.jsonl", "index.cdxj", "skipped.jsonl", "summary.json"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import dataclass
 
 from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
 from dhtcrawl.storage.store.files import Directory
-from dhtcrawl.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

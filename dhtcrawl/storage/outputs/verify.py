@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from dhtcrawl.storage.outputs.outputs import (
 )
 from dhtcrawl.storage.outputs.record_files import NUMBER, RECORDS_DIR, URL, order_of, record_files
 from dhtcrawl.storage.outputs.summary import Summary
-from dhtcrawl.values import dataclass
 
 PROBLEMS_KEPT_MAX = 1_000
 LINE_BYTES_MAX = 1024 * 1024

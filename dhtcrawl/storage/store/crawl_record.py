@@ -27,7 +27,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
@@ -40,7 +40,6 @@ from dhtcrawl.searches import read_searches
 from dhtcrawl.spec import NONCE_BYTES, RULES_CHARS_MAX, CrawlSpec
 from dhtcrawl.storage.store.setting_changes import SettingChanges, later_changes, next_changes, read_changes
 from dhtcrawl.url import CANON_VERSION, canonicalize
-from dhtcrawl.values import dataclass
 
 V = TypeVar("V", str, bytes)
 

@@ -27,7 +27,7 @@ Runs as transactions on the committer's thread, one record kind after another.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dhtcrawl.errors import StorageError
@@ -38,7 +38,6 @@ from dhtcrawl.storage.store.records import State, Task, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import link_keys_of, queue_key
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
-from dhtcrawl.values import dataclass
 
 PROBLEMS_KEPT_MAX = 1_000
 

@@ -11,9 +11,8 @@ What their results bring into memory is checked once more on the loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
-
-from dhtcrawl.values import dataclass
 
 Test = Callable[[bytes], bool]  # of a task key
 NO_KEYS: frozenset[bytes] = frozenset()

@@ -14,7 +14,7 @@ record is damaged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -28,7 +28,6 @@ from dhtcrawl.storage.store.records import essence, essence_of, unpack, unpack_t
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import get_task
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.values import dataclass
 
 # So many records take some 10 ms of the committer's thread.
 RECORDS_A_CALL = 2_000

@@ -11,7 +11,7 @@ greater bytes of two values, and so merge to the same.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import msgpack
@@ -19,7 +19,6 @@ import msgpack
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import CHANGEABLE
 from dhtcrawl.units import INT_MAX
-from dhtcrawl.values import dataclass
 
 VERSION_MAX: Final = 2**53
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 from types import MappingProxyType
@@ -35,7 +36,6 @@ from dhtcrawl.storage.store.records import (
 )
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
-from dhtcrawl.values import dataclass
 
 
 class Link(NamedTuple):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -41,7 +42,6 @@ from dhtcrawl.swarm.assignment.site_places import Measures, SitePlaces
 from dhtcrawl.swarm.assignment.worker import Worker
 from dhtcrawl.swarm.calls import assignment as calls
 from dhtcrawl.swarm.calls.words import Done
-from dhtcrawl.values import dataclass
 
 LOOK_EVERY_S = 1.0
 NO_POLICY = Refused("no-policy")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dhtcrawl.clock import Clock
@@ -22,7 +23,6 @@ from dhtcrawl.swarm.assignment.site_probes import PlaceWishes, Seen, SiteProbes
 from dhtcrawl.swarm.calls import assignment as calls
 from dhtcrawl.swarm.calls.words import KEYS_MAX, Done
 from dhtcrawl.url import host_of
-from dhtcrawl.values import dataclass
 
 LOOK_EVERY_S = 0.25
 # The robots.txt of a new host is fetched by one node; until it is known nothing else is asked of the host.

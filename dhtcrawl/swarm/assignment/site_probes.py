@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import dist, inf
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from dhtcrawl.policy.gnp.planner import SIGHTS_MIN, TOP, Place, places_in
 from dhtcrawl.policy.rendezvous import rendezvous
 from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.url import host_of, origin_of
-from dhtcrawl.values import dataclass
 
 WORTH = 5  # tasks of a host that together make up for the requests which place it
 FIRST = SIGHTS_MIN + 1  # one of them may be out of reach

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dhtcrawl.policy.choice import Choice, choose, learn_and_choose
@@ -11,7 +12,6 @@ from dhtcrawl.policy.seam import Outcome, PolicyTask
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.swarm.assignment.assigned import TaskAssignment
-from dhtcrawl.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,13 @@ likely has the body too, and all other nodes know which ones to ask for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from dhtcrawl.crawl.ports import Copied
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.values import dataclass
 
 # For how long a node that is full, or did not answer, is not asked again.
 FULL_S: Final = 60.0

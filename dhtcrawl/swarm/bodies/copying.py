@@ -10,6 +10,7 @@ In a crawl that wants one copy none of this happens.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -33,7 +34,6 @@ from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
 from dhtcrawl.swarm.bodies.rehome import seek
 from dhtcrawl.swarm.calls import bodies as calls
 from dhtcrawl.swarm.claim import KeyClaim
-from dhtcrawl.values import dataclass
 
 
 class BodyStore(NamedTuple):

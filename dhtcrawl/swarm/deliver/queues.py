@@ -25,12 +25,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
-
-from dhtcrawl.values import dataclass
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dhtcrawl.chance import Chance
@@ -41,7 +41,6 @@ from dhtcrawl.swarm.calls.hosts import LEASE_ID_BYTES
 from dhtcrawl.swarm.hosts.agenda import Agenda
 from dhtcrawl.swarm.hosts.host_line import HeldLease, HostLine
 from dhtcrawl.swarm.hosts.leases import NO_LEASE, Granted, HostState, LeaseAsk, LeaseTerms, RestLimits, Wait
-from dhtcrawl.values import dataclass
 
 HOSTS_MAX = 200_000  # as many as a node has clocks for
 REASK_MIN_S = 2.0

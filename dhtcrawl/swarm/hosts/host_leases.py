@@ -17,7 +17,7 @@ import logging
 import math
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dhtcrawl.clock import Clock
@@ -37,7 +37,6 @@ from dhtcrawl.swarm.hosts.gatekeeper_service import GatekeeperService, gatekeepe
 from dhtcrawl.swarm.hosts.lease_holder import LeaseHolder
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, LeaseTerms, RestLimits, Wait
 from dhtcrawl.swarm.hosts.shared_robots import SharedRobots
-from dhtcrawl.values import dataclass
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

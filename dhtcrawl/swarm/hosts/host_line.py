@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from dhtcrawl.swarm.hosts.leases import HostState
-from dhtcrawl.values import dataclass
 
 OFFERS_MISSED_MAX = 3  # then a node loses its place in line
 QUEUE_MAX = 1024  # nodes in line for a host; more are told to ask again

@@ -7,12 +7,11 @@ is one, and no lease is needed. `dhtcrawl.swarm.hosts.lease_holder` owns the lea
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from dhtcrawl.fetch.politeness import GRANULARITY_S, HostClock, PolitenessTally
 from dhtcrawl.standing import GATEKEEPER_NEW, GATEKEEPER_SILENT, Cause, Obstacle
-from dhtcrawl.values import dataclass
 
 IDLE_S = 1.0
 LINGER_MAX_S = 0.5

@@ -15,8 +15,7 @@ an age up to when it is sent.
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from dhtcrawl.values import dataclass
+from dataclasses import dataclass
 
 NO_LEASE = b""
 

@@ -12,11 +12,11 @@ its clock. A host may send each agent another file, so each is known for one age
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from dhtcrawl.fetch.host_access import RobotsAnswer, RobotsFetch, RobotsKnown, RobotsWait
 from dhtcrawl.fetch.robots import RobotsVerdict
 from dhtcrawl.loop_state import loop_state
-from dhtcrawl.values import dataclass
 
 CLAIM_S = 60.0  # connection, head and body of a slow robots.txt
 REASK_S = 1.0

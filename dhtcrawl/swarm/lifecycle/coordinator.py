@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TypeVar
 
 from dhtcrawl.clock import Clock
@@ -41,7 +42,6 @@ from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
 from dhtcrawl.swarm.lifecycle.people_desk import PeopleDesk
 from dhtcrawl.swarm.lifecycle.record_sharing import RecordSharing
 from dhtcrawl.swarm.lifecycle.waves import WaveVerdict, view_fingerprint
-from dhtcrawl.values import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers, by_crawl
@@ -12,7 +13,6 @@ from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.calls.words import row_of
 from dhtcrawl.swarm.lifecycle.board import report_without_run
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
-from dhtcrawl.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from dhtcrawl.loop_state import loop_state
@@ -19,7 +20,6 @@ from dhtcrawl.standing import PACE_S, Cause, Obstacle, first
 from dhtcrawl.storage.store.crawl_record import PAUSED, STOPPING, CrawlRecord
 from dhtcrawl.swarm.calls.lifecycle import CrawlFigures, CrawlStanding, GoneRow, ProgressRow
 from dhtcrawl.swarm.calls.words import NODES_TOLD_MAX, obstacle_in, obstacle_of, row_of
-from dhtcrawl.values import dataclass
 
 SILENT_S: Final = 3.0  # a node that was not heard of for so long is said not to answer
 ROWS_MAX: Final = 4_096

@@ -52,6 +52,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -59,7 +60,6 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.standing import FROZEN, OWED
 from dhtcrawl.swarm.calls.lifecycle import STILL_BYTES, VIEW_BYTES, CrawlStanding
-from dhtcrawl.values import dataclass
 
 REASONS_MAX: Final = 8
 

@@ -7,11 +7,11 @@ time, and the core is asked again when it is over.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.swarm.replica_sets import Span
-from dhtcrawl.values import dataclass
 
 
 @dataclass(frozen=True)

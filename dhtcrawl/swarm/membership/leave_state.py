@@ -22,7 +22,7 @@ on the caller's clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar, TypeAlias
 
@@ -31,7 +31,6 @@ from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.swarm.membership.join_steps import Pause
 from dhtcrawl.swarm.membership.keeping_up import AT_ONCE, NEEDED_PAUSE_S
 from dhtcrawl.swarm.replica_sets import neighbours
-from dhtcrawl.values import dataclass
 
 LOOK_S = 0.05  # between two looks at what a phase waits for
 HEIRS_TRIED = 3

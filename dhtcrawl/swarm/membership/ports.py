@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.swarm.calls.hosts import HostStateRow
 from dhtcrawl.swarm.calls.membership import HeldRow
-from dhtcrawl.values import dataclass
 
 
 class OwnedCrawls(Protocol):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.units import format_address
-from dhtcrawl.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.records import Place
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records.patience import Patience
-from dhtcrawl.values import dataclass
 
 AGAIN_S = 1.0  # the same sender is not asked for the same crawl's record before that
 ASKED_MAX = 1_024

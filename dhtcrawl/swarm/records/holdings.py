@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -19,7 +20,6 @@ from dhtcrawl.storage.store.ownership import TakeSnapshot, Test
 from dhtcrawl.storage.store.ranges import Digests, RecordPage
 from dhtcrawl.storage.store.replicas import Merged, Swept, TaskReplica
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.values import dataclass
 
 T = TypeVar("T")
 

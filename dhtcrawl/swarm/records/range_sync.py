@@ -15,6 +15,7 @@ still differs. One request is in flight at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -28,7 +29,6 @@ from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.records.holdings import Holdings
 from dhtcrawl.swarm.records.wire import RECORDS_BYTES_MAX, copies_of, in_frames, record_of
 from dhtcrawl.swarm.replica_sets import Sharing, Span
-from dhtcrawl.values import dataclass
 
 BITS = 8
 # A part with at most so many records of ours is exchanged: comparing it again

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.records.wire import record_bytes
-from dhtcrawl.values import dataclass
 
 Then = Callable[[], None]
 _PREFIXES_MAX = 65_536

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from dhtcrawl.loop_state import loop_state
@@ -32,7 +33,6 @@ from dhtcrawl.swarm.records.holdings import Holdings, RecordTerms, Submit
 from dhtcrawl.swarm.records.range_sync import RangeSync, SyncResult, push
 from dhtcrawl.swarm.records.wire import RECORDS_BYTES_MAX, in_frames, record_of
 from dhtcrawl.swarm.replica_sets import EVERYTHING, Keeping, Sharing, Span, replica_set
-from dhtcrawl.values import dataclass
 
 # Bounds of answering REFRESH_TASK: how many at once, the rest wait; how many
 # transactions for a page in which no record is the asker's.
