@@ -89,6 +89,8 @@ class _Rpc(NamedTuple):
 class PaperHost:
     """One machine with its disk, and the node on it."""
 
+    paused = hidden = False  # never, but `Faults` asks
+
     def __init__(self, swarm: PaperSwarm, number: int) -> None:
         self.number = number
         self.name = f"node {number}"
@@ -97,7 +99,6 @@ class PaperHost:
         self.disk = PaperDisk()
         self.running = False
         self.joined = False
-        self.paused = False  # never, but `Faults` asks
         self._swarm = swarm
         self._starts = 0
         self._rng = Random(f"{swarm.seed} {self.name}")

@@ -35,7 +35,10 @@ class Answer:
 
 @dataclass(slots=True)
 class Asked:
-    """A request; `ended_at` is when the last byte of the answer was written."""
+    """A request; `ended_at` is just before the last byte of the answer was written.
+
+    Whoever notes it afterwards may be late: who asked has the answer by then, and may have waited for some time.
+    """
 
     path: str
     began_at: float
@@ -121,17 +124,18 @@ class StubServer:
             handler.send_header(name, value)
         handler.send_header("Content-Length", str(length))
         handler.end_headers()
+        asked.ended_at = None if answer.holds else time.monotonic()
         handler.wfile.write(answer.body)
         if answer.holds:
             handler.wfile.flush()
             self._released.wait(_HOLD_MAX_S)
+            asked.ended_at = time.monotonic()
             handler.wfile.write(b".")
         try:
             handler.wfile.flush()
         except OSError:
             # The crawler gave up waiting: that is what some tests ask for.
             handler.close_connection = True
-        asked.ended_at = time.monotonic()
 
 
 def _bound(address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:

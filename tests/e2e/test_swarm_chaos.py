@@ -174,7 +174,7 @@ def test_what_a_killed_run_left_behind_goes_and_what_runs_stays() -> None:
     script = "import time; from e2e.netns import Hosts; Hosts(['a']).__enter__(); print(1, flush=True); time.sleep(99)"
     try:
         with Hosts(["here"]) as hosts:
-            ours = hosts.wrapper("here")[-1]
+            ours = Path(hosts.wrapper("here")[-1].removeprefix("--net=")).name
             paths = os.pathsep.join(str(Path(__file__).parents[depth]) for depth in (1, 2))
             argv = [sys.executable, "-c", script]
             with subprocess.Popen(argv, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": paths}) as other:
