@@ -30,7 +30,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from hashlib import sha1
 from itertools import islice
 from pathlib import Path
@@ -46,6 +46,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
 
+from dhtcrawl.identity import NodeIdentity, node_key
 from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Ack, Code, Reply, Request, StoreTask
@@ -55,6 +56,7 @@ from dhtcrawl.rpc.tasks.transport import TaskTransport
 
 BATCH = 300
 AT_ONCE = 8
+ASKERS = 8  # a node takes 20,000 links a second from each
 NEW_OF_10 = 2  # of ten links that reach their owner; most were acknowledged before and never leave the finder
 # What is wanted of each row, in links a second.
 LINKS_MIN = {
@@ -120,6 +122,26 @@ def swarm(home: Path, count: int) -> Iterator[list[Node]]:
     finally:
         for node in nodes:
             node.end()
+
+
+def former_members(home: Path, nodes: list[Node]) -> list[NodeIdentity]:
+    """Keys of nodes that were members: a swarm answers no strangers, and takes so much a second from each."""
+    home.mkdir()
+    before, paths = len(nodes), [home / str(number) for number in range(ASKERS)]
+    others = [Node(path, nodes[0].address) for path in paths]
+    wait_for(lambda: len(active(nodes[0])) == before + ASKERS)
+    for other in others:
+        other.process.terminate()
+    for other in others:
+        other.process.wait(timeout=RUN_MAX_S)
+        other.end()
+    wait_for(lambda: all(len(active(each)) == before for each in nodes))
+    return [node_key(path) for path in paths]
+
+
+def active(node: Node) -> list[Any]:
+    """The members that a node knows to be there."""
+    return [peer for peer in node.ask("GET", "peers") if peer["state"] == "active"]
 
 
 def wait_for(condition: Any) -> None:
@@ -206,8 +228,9 @@ def owned(node: Node, nodes: list[Node], seed: str) -> Iterator[int]:
 class LinkTarget:
     """A crawl at rest in a swarm, and the first node, to which links go."""
 
-    def __init__(self, nodes: list[Node], seed: str) -> None:
+    def __init__(self, nodes: list[Node], askers: list[NodeIdentity], seed: str) -> None:
         node = nodes[0]
+        self._askers = askers
         self._crawl = node.ask("POST", "crawls", {"seeds": [seed], "settings": {}})["crawl"]
         node.ask("POST", f"crawls/{self._crawl}/pause")
         host, port = node.address.rsplit(":", 1)
@@ -234,19 +257,20 @@ class LinkTarget:
 
     def _send(self, batches: list[Any]) -> float:
         async def run() -> float:
-            async with transport_of(3) as client:
-                return await send(client, self._address, bytes.fromhex(self._crawl), batches)
+            async with AsyncExitStack() as stack:
+                clients = [await stack.enter_async_context(transport_of(key)) for key in self._askers]
+                return await send(clients, self._address, bytes.fromhex(self._crawl), batches)
 
         return uvloop.run(run())
 
 
-async def send(transport: TaskTransport, address: tuple[str, int], crawl: bytes, batches: list[Any]) -> float:
+async def send(clients: list[TaskTransport], address: tuple[str, int], crawl: bytes, batches: list[Any]) -> float:
     """Links a second."""
     waiting = iter(batches)
 
-    async def one() -> None:
+    async def one(client: TaskTransport) -> None:
         for batch in waiting:
-            answer = await transport.request(address, StoreTask(crawl, batch), timeout_s=RUN_MAX_S)
+            answer = await client.request(address, StoreTask(crawl, batch), timeout_s=RUN_MAX_S)
             if isinstance(answer, Failure):
                 raise SystemExit(f"bench: {answer}")
             assert isinstance(answer, Ack)
@@ -254,8 +278,8 @@ async def send(transport: TaskTransport, address: tuple[str, int], crawl: bytes,
 
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
-        for _ in range(AT_ONCE):
-            group.create_task(one())
+        for number in range(AT_ONCE):
+            group.create_task(one(clients[number % len(clients)]))
     return sum(map(len, batches)) / (time.perf_counter() - began)
 
 
@@ -264,15 +288,15 @@ def accept_all(peer: Hello, message: Request) -> Reply:
     return Ack.all(Code.ACCEPTED, message.items)
 
 
-def transport_of(number: int, handler: Any = accept_all) -> TaskTransport:
-    """A peer."""
-    return TaskTransport(lambda: Hello(bytes([number]) * 20, 1, "active"), handler)
+def transport_of(key: NodeIdentity) -> TaskTransport:
+    """A peer that acknowledges all that it is sent."""
+    return TaskTransport(lambda: Hello(key.node_id, 1, "active"), accept_all, key=key)
 
 
 async def ceiling(batches: list[Any]) -> float:
     """The same frames to a server in this process that acknowledges them as they come."""
-    async with transport_of(1) as server, transport_of(2) as client:
-        return await send(client, await server.listen("127.0.0.1", 0), bytes(16), batches)
+    async with transport_of(NodeIdentity.drawn()) as server, transport_of(NodeIdentity.drawn()) as client:
+        return await send([client], await server.listen("127.0.0.1", 0), bytes(16), batches)
 
 
 def floor(path: Path, known: int, batches: list[Any], seed: str) -> float:
@@ -299,7 +323,7 @@ def link_rows(home: Path, known: int, batches_a_round: int, rounds: int) -> list
     seed = "http://tasks.example/"
     taken: dict[str, list[float]] = {name: [] for name in LINKS_MIN}
     with swarm(home / "owner", 1) as nodes:
-        target = LinkTarget(nodes, seed)
+        target = LinkTarget(nodes, former_members(home / "askers", nodes), seed)
         target.fill(known)
         for number in range(rounds):
             rate, batches = target.rate(batches_a_round, NEW_OF_10)
@@ -309,7 +333,7 @@ def link_rows(home: Path, known: int, batches_a_round: int, rounds: int) -> list
             taken["node, all new"].append(target.rate(batches_a_round // 5, 10)[0])
             taken["node, all known"].append(target.rate(batches_a_round, 0)[0])
     with swarm(home / "owner-and-backup", 2) as nodes:
-        target = LinkTarget(nodes, seed)
+        target = LinkTarget(nodes, former_members(home / "other-askers", nodes), seed)
         target.fill(known // 5)
         for _ in range(rounds):
             taken["node and a backup"].append(target.rate(batches_a_round // 2, NEW_OF_10)[0])
