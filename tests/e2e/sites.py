@@ -31,4 +31,6 @@ GNUPLOT = DocSite("gnuplot-doc", Path("/usr/share/doc/gnuplot/htmldocs"), 652)
 POSTGRESQL = DocSite("postgresql-doc-15", Path("/usr/share/doc/postgresql-doc-15/html"), 1_169)
 SQLITE = DocSite("sqlite3-doc", Path("/usr/share/doc/sqlite3"), 757)
 DOCBOOK = DocSite("docbook-xsl-doc-html", Path("/usr/share/doc/docbook-xsl-doc-html/doc"), 1_085, "iso-8859-1")
+# A part of the last, for tests in which many nodes crawl a site: it links to another part, which is not served.
+SMALL = DocSite(DOCBOOK.package, DOCBOOK.root / "html", 358, DOCBOOK.encoding)
 ALL = (GNUPLOT, POSTGRESQL, SQLITE, DOCBOOK)

@@ -3,11 +3,16 @@
 A breadth-first walk over the files themselves, with the standard library's
 HTML parser and `urljoin`, and a model of nginx: directory index, redirect of a
 directory without its slash, doubled slashes merged, 404 for the rest. Nothing
-here is shared with what it checks.
+here is shared with what it checks. What was worked out of a directory is kept
+in `build/truth`, for the other processes of a run, until one of its files or
+this one changes.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import pickle
 import re
 from collections import deque
 from dataclasses import dataclass, field
@@ -18,6 +23,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 _ORIGIN = "http://site"
 _HTML = frozenset({".html", ".htm", ".shtml"})  # as nginx's mime.types has it
+KEPT_IN = Path(__file__).parents[2] / "build" / "truth"
 _SOURCES = {"a": "href", "area": "href", "frame": "src", "iframe": "src"}
 
 
@@ -68,6 +74,28 @@ def _links(file: Path, url: str, encoding: str) -> list[str]:
 
 @cache
 def truth_of(root: Path, start: str = "/index.html", encoding: str = "utf-8") -> Truth:
+    """Everything reachable from `start` in the files under `root`, worked out by one process for all."""
+    KEPT_IN.mkdir(parents=True, exist_ok=True)
+    file = KEPT_IN / f"{_fingerprint(root, start, encoding)}.pickle"
+    with file.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            written = file.with_suffix(".new")
+            written.write_bytes(pickle.dumps(walked(root, start, encoding)))
+            written.rename(file)
+        truth = pickle.loads(file.read_bytes())
+    assert isinstance(truth, Truth)
+    return truth
+
+
+def _fingerprint(root: Path, start: str, encoding: str) -> str:
+    """Another one once anything has changed that a walk depends on."""
+    files = sorted((str(path), path.stat()) for path in root.rglob("*") if path.is_file())
+    seen = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]
+    return hashlib.sha256(repr((Path(__file__).read_text(), str(root), start, encoding, seen)).encode()).hexdigest()
+
+
+def walked(root: Path, start: str = "/index.html", encoding: str = "utf-8") -> Truth:
     """Everything reachable from `start` in the files under `root`."""
     truth = Truth()
     queue = deque([start])
