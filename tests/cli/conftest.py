@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 from demo_site import DemoServer, Site, build, serve
 from e2e.crawler import COMMAND, environment
+from e2e.fork_server import start
 from web.fake import FakeNode, running
 
 from dhtcrawl.cli.main import run
@@ -63,8 +66,27 @@ def here(capsys: pytest.CaptureFixture[str]) -> Here:
     return start
 
 
-def spawn(home: Path, *args: str | Path, stdin: bytes = b"", env: dict[str, str] | None = None) -> Ended:
-    """Run a command in a process of its own, its output piped."""
+def spawn(home: Path, *args: str | Path) -> Ended:
+    """Run a command in a process of its own, forked from one that has imported everything; its output goes to files."""
+    home.mkdir(exist_ok=True)
+    with TemporaryFile() as stdout, TemporaryFile() as stderr:
+        ran = start(
+            list(map(str, args)), stdout=stdout.fileno(), stderr=stderr.fileno(), cwd=home, env=environment(home)
+        )
+        try:
+            code = ran.wait(TIMEOUT_S)
+        except BaseException:
+            os.killpg(ran.pid, signal.SIGKILL)
+            raise
+        stdout.seek(0)
+        stderr.seek(0)
+        ended = Ended(code, stdout.read().decode(), stderr.read().decode())
+    assert "Traceback" not in ended.stderr, ended.stderr
+    return ended
+
+
+def spawn_anew(home: Path, *args: str | Path, stdin: bytes = b"", env: dict[str, str] | None = None) -> Ended:
+    """Run a command by a new interpreter, as on a command line, its input and output piped."""
     home.mkdir(exist_ok=True)
     ran = subprocess.run(
         [*COMMAND, *map(str, args)],
@@ -100,7 +122,7 @@ def demo(server: DemoServer, tmp_path_factory: pytest.TempPathFactory) -> DemoCr
     """Not to be changed: `copy` is."""
     home = tmp_path_factory.mktemp("demo")
     server.hits.clear()
-    ended = spawn(
+    ended = spawn_anew(
         home, "crawl", server.url, "--allow-private", "--delay", "0", "--out", "out", "--json", env={"COLUMNS": "80"}
     )
     return DemoCrawl(server.site, server.url, home / "out", ended)

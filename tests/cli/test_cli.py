@@ -11,7 +11,7 @@ import pytest
 
 import dhtcrawl
 
-from .conftest import Here, spawn
+from .conftest import Here, spawn_anew
 
 NAMES = (
     "", "crawl", "join", "submit", "gather", "status", "peers", "crawls", "pause", "resume", "stop", "leave", "locate",
@@ -109,14 +109,14 @@ def test_a_seed_file_that_is_not_utf8_is_refused(here: Here, tmp_path: Path) -> 
 
 
 def test_a_seed_from_stdin_that_is_no_address_is_refused_by_name(tmp_path: Path) -> None:
-    ended = spawn(tmp_path, "crawl", "--seed-file", "-", stdin=b"# seeds\n\nmailto:x # mine\n")
+    ended = spawn_anew(tmp_path, "crawl", "--seed-file", "-", stdin=b"# seeds\n\nmailto:x # mine\n")
     assert ended.code == 2
     assert "'mailto:x' is no web address" in ended.message()
 
 
 def test_an_argument_that_is_not_utf8_is_told_so(tmp_path: Path) -> None:
     for option in ("--user-agent", "--include"):
-        ended = spawn(tmp_path, "crawl", "http://a/", option, "\udcff")
+        ended = spawn_anew(tmp_path, "crawl", "http://a/", option, "\udcff")
         assert ended.code == 2
         assert "is not UTF-8; check the encoding" in ended.message()
 

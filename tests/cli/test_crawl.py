@@ -17,7 +17,7 @@ from e2e.crawler import COMMAND, environment
 from e2e.outputs import Outputs, is_html, path_of
 from e2e.stub import Answer, StubServer
 
-from .conftest import TIMEOUT_S, DemoCrawl, Ended, spawn
+from .conftest import TIMEOUT_S, DemoCrawl, Ended, spawn, spawn_anew
 from .terminal import on_screen
 
 ESCAPE = "\x1b"
@@ -62,7 +62,7 @@ def test_piped_output_has_no_escapes(demo: DemoCrawl) -> None:
 
 def quick(server: DemoServer, home: Path, *args: str, stdin: bytes = b"") -> Ended:
     """A crawl of one page or two."""
-    return spawn(home, "crawl", *args, "--scope", "page", "--allow-private", "--delay", "0", stdin=stdin)
+    return spawn_anew(home, "crawl", *args, "--scope", "page", "--allow-private", "--delay", "0", stdin=stdin)
 
 
 def test_seeds_come_from_arguments_and_a_file_at_once(server: DemoServer, tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ class Plan:
     delay_s: float = 1.0  # of the polite crawl
     blocked: int = 0  # so many nodes, the last ones, do not reach the web server
     options: tuple[str, ...] = ()  # of each node
+    forked: bool = False  # nodes are up sooner, and `cpu_s` of the report lacks theirs
 
     @property
     def down_max(self) -> int:
@@ -139,7 +140,7 @@ def run(plan: Plan, home: Path, say: Callable[[str], None] = print) -> Report:
     report = Report(plan, plan.faults())
     names = [WEB, *(f"node{number}" for number in range(plan.nodes))]
     with Hosts(names) as hosts:
-        with _web(plan, hosts, home) as web, Guests(home, hosts, *_options(plan)) as swarm:
+        with _web(plan, hosts, home) as web, Guests(home, hosts, *_options(plan), forked=plan.forked) as swarm:
             _Run(plan, report, hosts, swarm, web, home, say).run()
         report.cpu_s, report.seconds = _cpu_s() - cpu_s, time.monotonic() - began_at
     return report

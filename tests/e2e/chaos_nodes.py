@@ -22,8 +22,8 @@ WELL_KNOWN = 3  # nodes that everybody is started with as --bootstrap
 class Guest(Node):
     """A node on a host of its own."""
 
-    def __init__(self, hosts: Hosts, name: str, home: Path, options: Sequence[str]) -> None:
-        super().__init__(OnHost(home, hosts, name), home / "data", options)
+    def __init__(self, hosts: Hosts, name: str, home: Path, options: Sequence[str], *, forked: bool = False) -> None:
+        super().__init__(OnHost(home, hosts, name, forked=forked), home / "data", options)
         self.home = home
         self.host = name
         self.admin = ADMIN
@@ -48,17 +48,20 @@ class Guest(Node):
 
 
 class OnHost(Crawler):
-    """Commands run on a host."""
+    """Commands run on a host; those that are forked have the host's network, and nothing else of its wrapper."""
 
-    def __init__(self, home: Path, hosts: Hosts, name: str) -> None:
+    def __init__(self, home: Path, hosts: Hosts, name: str, *, forked: bool = False) -> None:
         super().__init__(home)
         self._wrapper = hosts.wrapper(name)
+        self._namespace = hosts.file(name) if forked else None
         # A node is started again and again: what it imports is compiled once for all of them, even where Python is not
         # to leave that beside the source.
         compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(home.parent / "compiled")}
         self._env = compiled if os.environ.get("PYTHONDONTWRITEBYTECODE") else {}
 
     def start(self, *argv: str | Path, env: Mapping[str, str] | None = None, wrapper: Sequence[str] = ()) -> Running:
+        if self._namespace is not None and not wrapper:
+            return Running([str(word) for word in argv], self.home, env or {}, namespace=self._namespace)
         return super().start(*argv, env=self._env | dict(env or {}), wrapper=[*self._wrapper, *wrapper])
 
 
@@ -69,10 +72,11 @@ REACHABLE = ["--open-swarm", "--allow-network", f"{SUBNET}.0/24"]
 class Guests(Swarm):
     """Nodes on hosts."""
 
-    def __init__(self, home: Path, hosts: Hosts, *options: str) -> None:
+    def __init__(self, home: Path, hosts: Hosts, *options: str, forked: bool = False) -> None:
         super().__init__(home, *options)
         self.guests: list[Guest] = []
         self._hosts = hosts
+        self._forked = forked
 
     def again(self, number: int) -> None:
         """Start a node as a service would: with the same few nodes to join through, whoever of them is there."""
@@ -81,7 +85,8 @@ class Guests(Swarm):
 
     def add(self, *options: str) -> Node:
         name = f"node{len(self.nodes)}"
-        guest = Guest(self._hosts, name, self._home / name, [*REACHABLE, *self._options, *options])
+        options = (*REACHABLE, *self._options, *options)
+        guest = Guest(self._hosts, name, self._home / name, options, forked=self._forked)
         self.nodes.append(guest)
         self.guests.append(guest)
         return guest

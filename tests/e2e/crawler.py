@@ -58,7 +58,14 @@ class Outcome:
 class Running:
     """A command under way; leaving the context kills whatever is left of it."""
 
-    def __init__(self, argv: Sequence[str], home: Path, env: Mapping[str, str], wrapper: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        home: Path,
+        env: Mapping[str, str],
+        wrapper: Sequence[str] = (),
+        namespace: Path | None = None,
+    ) -> None:
         self._argv = [*wrapper, "dhtcrawl", *argv]
         home.mkdir(parents=True, exist_ok=True)
         number = len(list(home.glob("*.out")))
@@ -71,6 +78,7 @@ class Running:
                 cwd=home,
                 env=environment(home) | dict(env),
                 wrapper=wrapper,
+                namespace=namespace,
             )
         self._status = Path(f"/proc/{self._process.pid}/status")
 

@@ -9,12 +9,14 @@ interpreter; `tests/cli` and whatever is run on a terminal or by another command
 have that. The server is a process of its own, with one thread, and runs no
 command itself: nothing of a test, nor of a command before, is in the next one.
 Whoever asks for another interpreter (`PYTHONHASHSEED`), locale or time zone than
-the server's own gets a new one.
+the server's own gets a new one. A command that is to run in a network namespace
+enters it before it does anything.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import importlib
 import json
@@ -39,12 +41,23 @@ ORDER_BYTES_MAX = 100_000  # Linux takes as much in one message
 ANSWER_MAX_S = 60.0  # a server has to import everything before it forks the first
 # What an interpreter or the C library reads when a process begins, by the beginning of its name.
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ")
+_CLONE_NEWNET = 0x40000000
 
 
 def start(
-    argv: Sequence[str], *, stdout: int, stderr: int, cwd: Path, env: Mapping[str, str], wrapper: Sequence[str] = ()
+    argv: Sequence[str],
+    *,
+    stdout: int,
+    stderr: int,
+    cwd: Path,
+    env: Mapping[str, str],
+    wrapper: Sequence[str] = (),
+    namespace: Path | None = None,
 ) -> subprocess.Popen[bytes] | Forked:
-    """`dhtcrawl ARGV` in a session of its own, without input; `wrapper` stands before a command that is not forked."""
+    """`dhtcrawl ARGV` in a session of its own, without input; `wrapper` stands before a command that is not forked.
+
+    `namespace` is the file of a network namespace, for a command without a wrapper.
+    """
     if wrapper or "sim" in argv[:1] or not _same_start(env):  # `sim` marks classes before they are imported
         return subprocess.Popen(
             [*wrapper, *COMMAND, *argv],
@@ -55,7 +68,8 @@ def start(
             env=env,
             start_new_session=True,
         )
-    return _server().fork({"argv": list(argv), "cwd": str(cwd), "env": dict(env)}, stdout, stderr)
+    order = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "namespace": str(namespace or "")}
+    return _server().fork(order, stdout, stderr)
 
 
 def _same_start(env: Mapping[str, str]) -> bool:
@@ -225,12 +239,22 @@ def _become(order: Mapping[str, Any], connection: socket.socket) -> None:
     os.dup2(stderr, 2)
     connection.send(b"%d" % os.getpid())
     connection.detach()
+    if order["namespace"]:
+        _enter(order["namespace"])
     os.closerange(3, 1 + max(int(each.name) for each in Path("/proc/self/fd").iterdir()))
     os.environ.clear()
     os.environ.update(order["env"])
     os.chdir(order["cwd"])
     sys.path[0] = order["cwd"]
     sys.argv = [str(CHECKOUT / "dhtcrawl" / "__main__.py"), *order["argv"]]
+
+
+def _enter(namespace: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path(namespace).open() as there:
+        if libc.setns(there.fileno(), _CLONE_NEWNET) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), namespace)
 
 
 def main() -> None:

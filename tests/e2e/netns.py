@@ -86,7 +86,11 @@ class Hosts:
 
         Not `ip netns exec`, which mounts another /sys, where the control groups are missing.
         """
-        return ["nsenter", f"--net={NETNS / self._namespace(name)}"]
+        return ["nsenter", f"--net={self.file(name)}"]
+
+    def file(self, name: str) -> Path:
+        """That of a host's network namespace."""
+        return NETNS / self._namespace(name)
 
     @contextmanager
     def on(self, name: str) -> Iterator[None]:

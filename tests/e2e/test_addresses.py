@@ -41,7 +41,7 @@ class Machines(Hosts):
     def node(self, name: str, *options: str) -> Running:
         argv = ["join", "--json", "--open-swarm", "--admin", ADMIN, "--data-dir", str(self._home / name / "data")]
         argv += ["--allow-network", f"{SUBNET}.0/24"]
-        return OnHost(self._home / name, self, name).start(*argv, *options)
+        return OnHost(self._home / name, self, name, forked=True).start(*argv, *options)
 
     def ask(self, name: str, path: str, body: object = None) -> Any:
         """What the node on a host answers."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,8 +41,9 @@ import pytest
 
 from dhtcrawl.cli.main import run
 
-from .crawler import COMMAND, environment
+from .crawler import environment
 from .deadline import until
+from .fork_server import start
 from .stub import Answer, StubServer
 from .swarm import Node, Swarm
 
@@ -61,9 +62,7 @@ class Terminal:
         main, terminal = os.openpty()
         home.mkdir(parents=True, exist_ok=True)
         env = environment(home) | {"COLUMNS": "80"}
-        self._process = subprocess.Popen(
-            [*COMMAND, *argv], stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, cwd=home, env=env
-        )
+        self._process = start(argv, stdout=terminal, stderr=terminal, cwd=home, env=env)
         os.close(terminal)
         self._main, self._shown = main, ""
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -75,7 +74,8 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(30)
         self._reader.join(30)
         os.close(self._main)

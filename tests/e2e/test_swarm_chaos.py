@@ -54,7 +54,7 @@ def test_what_half_of_the_nodes_cannot_connect_to_the_other_half_brings_each_pag
     config = tmp_path / "dhtcrawl.toml"
     config.write_text('[fetch]\nconnect_timeout_s = "1s"\n')
     options = ("--config", str(config))
-    plan = Plan(nodes=4, length_s=10.0, seed=1, every_s=60.0, concurrency=IN_FLIGHT, blocked=2, options=options)
+    plan = Plan(4, length_s=10.0, seed=1, every_s=60.0, concurrency=IN_FLIGHT, blocked=2, options=options, forked=True)
     assert plan.faults() == []
     try:
         report = run(plan, tmp_path / "chaos")
