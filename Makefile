@@ -25,7 +25,7 @@ help: ## list the targets
 VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 ifneq ($(PYTHON),)
 ifneq ($(call VERSION_OF,$(PYTHON)),$(call VERSION_OF,$(BIN)/python))
-$(RUN_READY): another-version
+$(RUN_READY) $(DEV_READY): another-version
 endif
 endif
 .PHONY: another-version
@@ -38,9 +38,10 @@ $(RUN_READY): pyproject.toml requirements.lock scripts/setup.sh
 	@bash scripts/setup.sh $(VENV) requirements.lock
 	@touch $@
 
-$(DEV_READY): $(RUN_READY) requirements-dev.lock
+# The lock file for development holds the other one.
+$(DEV_READY): pyproject.toml requirements.lock requirements-dev.lock scripts/setup.sh
 	@bash scripts/setup.sh $(VENV) requirements-dev.lock
-	@touch $@
+	@touch $(RUN_READY) $@
 
 # The addresses reach the shell through the environment, so that '&' and '?' in them stay what they are.
 crawl: export URL := $(URL)
