@@ -29,6 +29,7 @@ from dhtcrawl.cli.addresses import JoinOptions
 from dhtcrawl.cli.main import main, outcome
 from dhtcrawl.cli.signals import end_in_order
 from dhtcrawl.cli.stderr import STDERR
+from dhtcrawl.cli.turns import take_long_turns
 from dhtcrawl.config import Config, changed, load
 from dhtcrawl.errors import Exit
 
@@ -59,6 +60,7 @@ def attend() -> NoReturn:
     if said is None or said == LEAVE:
         sys.exit(Exit.COMPLETE)
     order = json.loads(said)
+    take_long_turns()  # before there is another thread, so that all have it
     threading.Thread(target=_heed_parent, args=(words,), daemon=True).start()
     if order["log"] is not None:
         fd = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

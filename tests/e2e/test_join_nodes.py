@@ -32,6 +32,7 @@ def test_several_nodes_are_one_swarm_and_leave_together_and_are_the_same_again(
         first = joined(running, 3)
         assert [node["data_dir"] for node in first] == [str(data), f"{data}-2", f"{data}-3"]
         assert [node["address"] for node in first] == [f"{host}:8468", f"{host}:8470", f"{host}:8472"]
+        assert {os.sched_getscheduler(node["pid"]) for node in first} == {os.SCHED_BATCH}
         peers = json.loads(crawler.run("peers", "--json", "--admin", first[2]["admin"]).ended_with(0).stdout)
         assert {peer["node"] for peer in peers} == {node["node"] for node in first}
         # Ctrl-C in a terminal reaches the nodes, too: that is still once.
