@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 SHOTS_DIR = Path(__file__).parents[2] / "build" / "screenshots"
@@ -20,6 +20,8 @@ SERIOUS = ("serious", "critical")
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A browser that ends with the block."""
+    from playwright.sync_api import sync_playwright  # half a second, for who has a browser
+
     assert CHROMIUM is not None
     with sync_playwright() as playwright:
         # Root may not have a sandbox; the only pages are ours.
@@ -47,6 +49,8 @@ def looking(browser: Browser, url: str, *, unless: str = "\n", **options: Any) -
 
 def hurdles(page: Page) -> list[tuple[str, str]]:
     """What axe finds that keeps people out: rule and the element."""
+    from axe_playwright_python.sync_playwright import Axe
+
     found = Axe().run(page).response["violations"]
     return [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in SERIOUS]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Browser, Page
 from web.fake import CRAWL, NODE, OTHER, FakeNode, running
 
 from dhtcrawl.web.admin import Access
@@ -19,6 +18,9 @@ from .deadline import until
 from .stub import Answer, StubServer
 from .sums import Watch, busy, of, sums
 from .swarm import DEADLINE_S, Node, Swarm
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.skipif(
     chrome.CHROMIUM is None, reason="Chromium is missing: apt-get install chromium-headless-shell"

@@ -1,4 +1,7 @@
-"""Records as CSV, SQLite and Parquet, with the types that their rules declare."""
+"""Records as CSV, SQLite and Parquet, with the types that their rules declare.
+
+What reads Parquet takes two seconds to import, so it is imported where it reads: not by each process of a run.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import pandas
 import pytest
-from pyarrow import parquet
 
 from dhtcrawl.cli.main import run
 from dhtcrawl.errors import UsageError
@@ -85,6 +85,8 @@ def exported(out: Path, name: str, *options: str) -> Path:
 
 
 def test_parquet_has_the_types_of_the_rules_and_lists_and_records_as_such(out: Path) -> None:
+    from pyarrow import parquet
+
     table = parquet.read_table(exported(out, "parquet", "--rule", "things"))
     assert {field.name: str(field.type) for field in table.schema} == {
         "_url": "string",
@@ -109,6 +111,9 @@ def test_parquet_has_the_types_of_the_rules_and_lists_and_records_as_such(out: P
 
 
 def test_duckdb_and_pandas_read_the_types_that_the_rules_declare(out: Path) -> None:
+    import duckdb
+    import pandas
+
     file = exported(out, "parquet", "--rule", "things")
     described = duckdb.execute(f"DESCRIBE SELECT * FROM '{file}'").fetchall()
     assert {name: kind for name, kind, *_ in described} == {
@@ -146,6 +151,8 @@ def test_what_pages_say_of_themselves_is_json_in_tables(out: Path) -> None:
     row = {"_url": "http://a.example/1", "_record": 1, "_fetched_at": AT}
     row |= {"source": "json-ld", "types": ["Product"], "properties": properties}
     (out / "records" / "said.jsonl").write_text(json.dumps(row) + "\n")
+    from pyarrow import parquet
+
     table = parquet.read_table(exported(out, "parquet", "--rule", "said"))
     assert [str(table.schema.field(name).type) for name in ("types", "properties")] == [
         "list<element: string>",
