@@ -16,12 +16,12 @@ from .crawler import Crawler
 from .deadline import until
 from .nginx import Nginx
 from .outputs import Outputs
-from .sites import GNUPLOT, START
+from .sites import SMALL, START
 from .swarm import ASK_EVERY_S, CLEAN, DEADLINE_S, IN_FLIGHT, Node, Swarm, SwarmCrawl, bodies_of, submitted
 from .test_real_sites import describe
 from .truth import truth_of
 
-SITE = GNUPLOT
+SITE = SMALL
 DELAY = ["--delay", "0"]
 NOTHING_TWICE = CLEAN | {"refetches": 0}
 GRACE = ["--set", "swarm.holder_grace_s=3s"]

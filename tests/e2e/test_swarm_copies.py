@@ -11,12 +11,12 @@ from .archive import assert_valid
 from .conftest import Serve, ServeSlowly
 from .crawler import Crawler
 from .outputs import Outputs
-from .sites import GNUPLOT, START
+from .sites import SMALL, START
 from .swarm import CLEAN, Swarm, bodies_of, submitted
 from .test_real_sites import describe
 from .truth import truth_of
 
-SITE = GNUPLOT
+SITE = SMALL
 IN_FLIGHT = 4  # pages a node has under way at most
 OPTIONS = ["--delay", "0", "--copies", "2"]
 NOTHING_TWICE = CLEAN | {"refetches": 0, "copies": 2, "pages_undercopied": 0}

@@ -10,9 +10,10 @@ from .conftest import ServeSlowly
 from .crawler import Crawler
 from .deadline import until
 from .outputs import Outputs
-from .sites import GNUPLOT, START
+from .sites import SMALL, START
 from .swarm import ASK_EVERY_S, CLEAN, DEADLINE_S, Swarm, submitted
 from .test_swarm_churn import assert_whole
+from .truth import truth_of
 
 pytestmark = pytest.mark.needs_nginx
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.needs_nginx
 def test_whoever_stops_waiting_has_all_pages_later_and_none_is_fetched_again(
     swarm: Swarm, serve_slowly: ServeSlowly, crawler: Crawler, outputs: Outputs
 ) -> None:
-    server = serve_slowly(GNUPLOT, 100)
+    server = serve_slowly(SMALL, 100)
     swarm.start(3)
     swarm.meet()
     through = swarm.nodes[-1]
@@ -42,7 +43,7 @@ def test_whoever_stops_waiting_has_all_pages_later_and_none_is_fetched_again(
     until(lambda: through.ask(f"crawls/{crawl.id}")["state"] == "ended", "the crawl ends", DEADLINE_S, ASK_EVERY_S)
     whole = crawler.run(*gather).ended_with(0).summary
     assert {key: whole[key] for key in CLEAN} == CLEAN
-    assert whole["pages"] == GNUPLOT.page_count
+    assert whole["pages"] == len(truth_of(SMALL.root, START, SMALL.encoding).requests)
     assert not assert_whole(server, crawl, crawler)
 
     before = {path: path.read_bytes() for path in outputs.out.rglob("*") if path.is_file()}
