@@ -16,7 +16,7 @@ from .crawler import Crawler, Outcome
 from .deadline import until
 from .nginx import Nginx
 from .outputs import Outputs
-from .sites import GNUPLOT, START
+from .sites import SMALL, START
 from .stub import Answer, StubServer
 from .terminal import CTRL_C, Terminal
 from .truth import truth_of
@@ -30,7 +30,7 @@ def command(server: Nginx, out: Path) -> tuple[str | Path, ...]:
 
 
 def assert_whole(ran: Outcome, outputs: Outputs, server: Nginx, crawler: Crawler) -> None:
-    truth = truth_of(GNUPLOT.root, START, GNUPLOT.encoding)
+    truth = truth_of(SMALL.root, START, SMALL.encoding)
     ran.ended_with(0)
     assert ran.summary == outputs.summary()
     assert (ran.summary["complete"], ran.summary["lost"], ran.summary["pages_missing"]) == (True, 0, 0), ran
@@ -52,7 +52,7 @@ def assert_counted(ran: Outcome, server: Nginx, in_flight: int) -> None:
 def test_three_processes_make_one_collection_and_leave_nothing_else(
     serve: Serve, crawler: Crawler, outputs: Outputs
 ) -> None:
-    server = serve(GNUPLOT)
+    server = serve(SMALL)
     ran = crawler.run(*command(server, outputs.out))
     assert_whole(ran, outputs, server, crawler)
     assert max(server.requests().values()) == 1
@@ -69,7 +69,7 @@ def test_three_processes_make_one_collection_and_leave_nothing_else(
 def test_the_same_command_goes_on_after_an_interruption(
     how: signal.Signals, serve: Serve, crawler: Crawler, outputs: Outputs
 ) -> None:
-    server = serve(GNUPLOT, "limit_rate 200k;")
+    server = serve(SMALL, "limit_rate 200k;")
     with crawler.start(*command(server, outputs.out)) as running:
         until(lambda: server.hit_count() > 100, "a part of the site is fetched")
         # Ctrl-C in a terminal reaches the nodes, too.
@@ -99,7 +99,7 @@ def test_the_same_command_goes_on_after_an_interruption(
 def test_a_process_that_ends_before_the_crawl_does_ends_the_command_and_it_can_go_on(
     serve: Serve, crawler: Crawler, outputs: Outputs
 ) -> None:
-    server = serve(GNUPLOT, "limit_rate 200k;")
+    server = serve(SMALL, "limit_rate 200k;")
     with crawler.start(*command(server, outputs.out)) as running:
         until(lambda: server.hit_count() > 100, "a part of the site is fetched")
         os.kill(int((outputs.node / "nodes" / "2" / "lock").read_text()), signal.SIGKILL)

@@ -12,7 +12,7 @@ from .crawler import Crawler, Running
 from .deadline import until
 from .nginx import Nginx
 from .outputs import Outputs
-from .sites import GNUPLOT, START
+from .sites import SMALL, START
 from .stub import Answer, StubServer
 from .swarm import Swarm, submitted
 from .truth import truth_of
@@ -25,8 +25,8 @@ SLOW = Answer(b"<title>slow</title>", headers={"Content-Type": "text/html"}, hol
 def test_one_signal_drains_and_the_same_command_completes(
     number: signal.Signals, serve: Serve, crawler: Crawler, outputs: Outputs
 ) -> None:
-    server = serve(GNUPLOT)
-    truth = truth_of(GNUPLOT.root, START)
+    server = serve(SMALL)
+    truth = truth_of(SMALL.root, START, SMALL.encoding)
     command = ["crawl", server.url + START, "--allow-private", "--delay", "2ms", "--out", str(outputs.out), "--json"]
     with crawler.start(*command) as running:
         wait_for_requests(running, server, 100)

@@ -13,7 +13,7 @@ from dhtcrawl.policy.registry import OURS
 from .conftest import Serve, ServeSlowly
 from .crawler import Crawler
 from .outputs import Outputs
-from .sites import GNUPLOT, START
+from .sites import SMALL, START
 from .swarm import AT_ONCE, CLEAN, IN_FLIGHT, Swarm, submitted
 from .test_real_sites import assert_exactly_the_site
 from .test_swarm_churn import assert_whole
@@ -49,11 +49,11 @@ def swarm(tmp_path: Path) -> Iterator[Swarm]:
 def test_five_nodes_bring_a_site_whole_and_each_page_once(
     policy: str, quiet_swarm: Swarm, serve: Serve, crawler: Crawler, outputs: Outputs
 ) -> None:
-    server = serve(GNUPLOT)
+    server = serve(SMALL)
     options = ["--delay", "0", "--policy", policy]
     with submitted(crawler, quiet_swarm.nodes[0], outputs, server.url + START, *options) as crawl:
         summary = crawl.finish(quiet_swarm, CLEAN | {"policy": policy, "refetches": 0, "nodes": NODES})
-    truth = truth_of(GNUPLOT.root, START, GNUPLOT.encoding)
+    truth = truth_of(SMALL.root, START, SMALL.encoding)
     assert summary["fetches"] == len(truth.requests)
     fetched = [node["pages"] for node in summary["per_node"]]
     assert sum(fetched) == summary["pages"]
@@ -68,7 +68,7 @@ def test_five_nodes_bring_a_site_whole_and_each_page_once(
 def test_a_worker_and_the_coordinator_or_another_are_killed_and_nothing_is_lost(
     policy: str, swarm: Swarm, serve_slowly: ServeSlowly, crawler: Crawler, outputs: Outputs
 ) -> None:
-    server = serve_slowly(GNUPLOT, 100)
+    server = serve_slowly(SMALL, 100)
     with submitted(crawler, swarm.nodes[0], outputs, server.url + START, "--delay", "0", "--policy", policy) as crawl:
         crawl.reach(server, 150)
         asked, *others = swarm.nodes

@@ -18,7 +18,7 @@ from dhtcrawl.rpc.discovery.server import RoutingServer
 from .conftest import Serve
 from .crawler import Crawler
 from .outputs import Outputs
-from .sites import GNUPLOT, START
+from .sites import SMALL, START
 from .swarm import CLEAN, Swarm, submitted
 
 Address = tuple[str, int]
@@ -30,7 +30,7 @@ VALUES = ["text", b"bytes", 7, 1.5, True]
 async def test_a_stock_node_sets_and_gets_and_is_never_given_a_task(
     tmp_path: Path, serve: Serve, crawler: Crawler, outputs: Outputs
 ) -> None:
-    server = serve(GNUPLOT)
+    server = serve(SMALL)
     with Swarm(tmp_path / "swarm", "--open-swarm") as swarm:
         swarm.start(3)
         swarm.meet()
@@ -56,7 +56,7 @@ async def test_a_stock_node_sets_and_gets_and_is_never_given_a_task(
         for node in swarm.nodes:
             assert stock_id not in {peer["node"] for peer in node.ask("peers")}
         assert calls == [], "nobody speaks TCP with it"
-        assert len(outputs.html()) == GNUPLOT.page_count
+        assert len(outputs.html()) == SMALL.page_count
         swarm.check()
 
 
