@@ -1,6 +1,6 @@
 """Takes in what reaches a crawl from other nodes: links to own, task records, a new view of who owns which keys.
 
-    STORE_TASK ──▶ accept ──▶ on disk ──▶ on the backups ──▶ acked, and queued
+    STORE_TASK ──▶ accept ──▶ on disk ──▶ on the backups ──▶ acked, and queued; the next link to it is known
     a record was merged in ──▶ its task enters or leaves the queue here
     the view changed ──▶ the frontier at once, the store page by page (`run`)
 
@@ -18,10 +18,11 @@ from dhtcrawl.crawl.due_tasks import DueTasks
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.rounds import CrawlStart
+from dhtcrawl.crawl.safe_tasks import SafeTasks
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import replicas, tasks
-from dhtcrawl.storage.store.ownership import OwnershipSnapshot
+from dhtcrawl.storage.store.ownership import NO_KEYS, OwnershipSnapshot
 from dhtcrawl.storage.store.records import State
 from dhtcrawl.storage.store.replicas import Merged, Swept, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
@@ -69,6 +70,7 @@ class Intake:
         self._changed = changed
         self._handling = 0
         self._sweeps = _Sweeps()
+        self._safe = SafeTasks(services.safe_tasks, start.crawl_id)
 
     @property
     def idle(self) -> bool:
@@ -82,7 +84,11 @@ class Intake:
             StorageError: the links cannot be written.
         """
         self.activity += 1
+        links = self._safe.unknown(links)
+        if not links:
+            return NO_KEYS
         self._handling += 1
+        era = self._safe.era
         try:
             accepted = await self._write_links(links)
             self._start.counters.urls_seen += accepted.new
@@ -92,6 +98,8 @@ class Intake:
             await self._kept([TaskReplica(*pair) for pair in accepted.changed], known)
             self._due.add(accepted.queued)
             self._resend(accepted.resend)
+            if era == self._safe.era:
+                self._note_safe(links)
         finally:
             self._handling -= 1
             self._changed()
@@ -141,6 +149,7 @@ class Intake:
         fetch any more, and sweep the store for those that it may.
         """
         self.activity += 1
+        self._safe.claimed(claim)
         if claim == self._sweeps.swept:
             return
         self._sweeps.claim = claim
@@ -238,6 +247,11 @@ class Intake:
             safe=snapshot.mine,
         )
         return self._s.committer.submit(write)
+
+    def _note_safe(self, links: list[Link]) -> None:
+        """Note those that this node owns by its claim: what it was lent, or keeps for another, it may lose again."""
+        claims = self._s.ports.ownership.snapshot(()).claims
+        self._safe.add([link for link in links if claims(link.key)])
 
     async def _kept(self, changed: list[TaskReplica], known: list[bytes]) -> None:
         """Return once the backups have the `changed` records, and those of `known` that are under way to them."""

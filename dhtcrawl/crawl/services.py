@@ -16,6 +16,7 @@ from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.store.committer import Committer
+from dhtcrawl.storage.store.known_depths import DepthTable
 
 # Of a random UUID's bits those that are not chance: version 4, variant 0b10.
 _UUID4_FIXED = 4 << 76 | 2 << 62
@@ -56,6 +57,7 @@ class Services:
     gate: HostAccess = field(default_factory=UnleasedHosts)
     observer: Observer = field(default_factory=Silent)
     crawls: NodeShares = field(default_factory=NodeShares)  # of the node: they share its connections
+    safe_tasks: DepthTable = field(default_factory=DepthTable)  # of all its crawls
 
     def new_record_id(self) -> str:
         """A new WARC-Record-ID: a random UUID (RFC 9562, 5.4), written here for a third of what `uuid.UUID` takes."""

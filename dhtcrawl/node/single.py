@@ -46,6 +46,7 @@ from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.committer import Committer, GroupRunner
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, with_settings
 from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.storage.store.known_depths import DepthTable
 from dhtcrawl.storage.store.outcomes import end_of
 from dhtcrawl.storage.store.ownership import Test
 from dhtcrawl.storage.store.records import Task
@@ -88,6 +89,7 @@ class Node:
         self.incarnation = incarnation
         self._runner = runner
         self._shares = NodeShares()
+        self._safe_tasks = DepthTable()
         self._hosts = HostBook(started_at=ports.clock.monotonic(), fresh=incarnation == 1)
 
     async def crawls(self) -> list[CrawlRecord]:
@@ -179,6 +181,7 @@ class Node:
             gate=gate,
             observer=self.ports.observer,
             crawls=self._shares,
+            safe_tasks=self._safe_tasks,
         )
 
     async def prepare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +21,7 @@ from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store import replicas as stored
+from dhtcrawl.storage.store.known_depths import DepthTable
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Place, State
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
@@ -29,6 +30,10 @@ from dhtcrawl.storage.store.tasks import Link
 from .by_hand import make
 
 DONE: Any = {"state": State.DONE, "place": Place("ab" * 20, "a.warc.gz", 0, 9)}
+
+
+class LookedError(Exception):
+    pass
 
 
 class IntakeBench(Bench):
@@ -59,6 +64,7 @@ class IntakeBench(Bench):
         services: Any = SimpleNamespace(
             committer=self.committer,
             clock=self.clock,
+            safe_tasks=DepthTable(),
             ports=SimpleNamespace(ownership=self.together, replication=self.together, record=self.together),
         )
         self.counters = CrawlCounters()
@@ -74,6 +80,26 @@ class IntakeBench(Bench):
 
     def _changed(self) -> None:
         self.changes += 1
+
+    async def knows(self, *links: Link) -> list[bool]:
+        """Which of these links are accepted without a look into the store."""
+        submit, looked = self.committer.submit, []
+
+        def refuse(function: Any) -> Any:
+            looked.append(function)
+            raise LookedError
+
+        self.committer.submit = refuse  # type: ignore[method-assign]
+        try:
+            found = []
+            for each in links:
+                looked.clear()
+                with suppress(LookedError):
+                    assert await self.intake.accept([each]) == frozenset()
+                found.append(not looked)
+            return found
+        finally:
+            self.committer.submit = submit  # type: ignore[method-assign]
 
     def backups_answer(self) -> None:
         waiting, self.waiting = self.waiting, []
@@ -138,6 +164,48 @@ async def test_a_link_that_was_known_is_no_new_one_and_waits_for_nobody() -> Non
         await first
         assert await world.intake.accept([link(1)]) == frozenset()
         assert world.counters.urls_seen == 1
+
+
+async def test_a_link_is_known_from_memory_once_it_is_acked_unless_it_is_nearer() -> None:
+    async with a_world() as (world, group):
+        accepting = group.create_task(world.intake.accept([link(1), link(2)]))
+        await asyncio.sleep(1.0)
+        assert await world.knows(link(1), link(2)) == [False, False], "its backups do not have it"
+        world.backups_answer()
+        await accepting
+        activity = world.intake.activity
+        assert await world.knows(link(1), link(3), link(2)) == [True, False, True]
+        assert world.intake.activity > activity, "who asks whether all is over must see it"
+        assert await world.knows(link(1)._replace(depth=0), link(2)._replace(depth=5)) == [False, True]
+
+
+async def test_nothing_is_known_from_memory_after_the_node_owns_other_keys() -> None:
+    async with a_world() as (world, group):
+        world.intake.view_changed("before")
+        first = group.create_task(world.intake.accept([link(1)]))
+        await asyncio.sleep(1.0)
+        world.backups_answer()
+        await first
+        world.intake.view_changed("before")
+        assert await world.knows(link(1)) == [True]
+        second = group.create_task(world.intake.accept([link(2)]))
+        await asyncio.sleep(1.0)
+        world.intake.view_changed("after")
+        world.backups_answer()
+        await second
+        assert await world.knows(link(1), link(2)) == [False, False], "nor what was under way then"
+        world.intake.view_changed("before")
+        assert await world.knows(link(1), link(2)) == [False, False]
+
+
+async def test_what_a_node_keeps_for_another_is_not_known_from_memory() -> None:
+    async with a_world() as (world, group):
+        world.owned = lambda key: key == link(1).key
+        accepting = group.create_task(world.intake.accept([link(1), link(2)]))
+        await asyncio.sleep(1.0)
+        world.backups_answer()
+        await accepting
+        assert await world.knows(link(1), link(2)) == [True, False]
 
 
 async def test_a_task_that_a_backup_knows_as_done_is_not_fetched() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.keyspace import url_key
-from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store import keys, known_depths
 from dhtcrawl.storage.store.committer import GroupRunner
-from dhtcrawl.storage.store.known_depths import NOT_KEPT, SLOTS_MIN, KnownDepths
+from dhtcrawl.storage.store.known_depths import NOT_KEPT, SLOTS_MIN, DepthTable, KnownDepths
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import Task
 from dhtcrawl.storage.store.txn import Txn
@@ -114,10 +115,49 @@ def test_keys_of_two_widths_may_come_in_one_group() -> None:
     assert known.find(OTHER, [row(OTHER, TASKS[1])]) == [6]
 
 
-def test_memory_grows_once_and_has_a_bound() -> None:
-    known = KnownDepths(slots_max=4 * SLOTS_MIN)
-    crawl = ONE
-    for first in range(0, 20 * SLOTS_MIN, SLOTS_MIN // 4):
-        records = [row(crawl, url_key(str(number))) for number in range(first, first + SLOTS_MIN // 4)]
-        known.keep(crawl, records, [1] * len(records))
-    assert len(known) == 4 * SLOTS_MIN
+def test_memory_grows_once_has_a_bound_and_what_is_known_stays() -> None:
+    table, told = DepthTable(slots_max=4 * SLOTS_MIN), list[bytes]()
+    for first in range(0, 20 * SLOTS_MIN, SLOTS_MIN // 8):
+        some_keys = [url_key(str(number)) for number in range(first, first + SLOTS_MIN // 8)]
+        table.keep(some_keys, [1] * len(some_keys))
+        told += some_keys
+        if len(told) < 2 * SLOTS_MIN:
+            assert table.find(told).count(1) > 0.9 * len(told)
+    assert len(table) == 4 * SLOTS_MIN
+
+
+changes = st.lists(st.tuples(st.sampled_from((0, 7 << 40, 1 << 63)), some, st.sampled_from((0, 3, 254, 255, NOT_KEPT))))
+sizes = st.sampled_from(((2, 1), (16, 4), (64, 1), (64, 64)))
+
+
+@given(changes, st.sampled_from((TASKS, BY_HOST)), sizes, st.integers(1, 5))
+def test_a_table_says_what_it_was_told_last_or_nothing(
+    told: list[tuple[int, list[int], int]], all_: list[bytes], size: tuple[int, int], moved: int
+) -> None:
+    slots, groups = size
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known_depths, "SLOTS_MIN", min(4, slots))
+        patch.setattr(known_depths, "MOVED_AT_ONCE", moved)
+        table, model = DepthTable(slots, min(groups, 4)), dict[tuple[int, bytes], int]()
+        for salt, numbers, depth in told:
+            some_keys = [all_[number] for number in numbers]
+            table.keep(some_keys, [depth] * len(some_keys), salt)
+            model |= {(salt, key): depth for key in some_keys}
+            for each in (0, 7 << 40, 1 << 63):
+                for key, found in zip(all_, table.find(all_, each), strict=True):
+                    assert found in (model.get((each, key)), NOT_KEPT)
+            if depth < 255 and some_keys:
+                assert table.find(some_keys[-1:], salt) == [depth], "the last one stays"
+        assert len(table) <= slots
+
+
+def test_a_table_that_is_half_full_has_nearly_all() -> None:
+    slots = 1 << 12
+    table, many = DepthTable(slots, 64), [url_key(str(number)) for number in range(slots // 2)]
+    for first in range(0, len(many), 64):
+        table.keep(many[first : first + 64], [2] * 64)
+    assert table.find(many).count(2) > 0.97 * len(many)
+    table.keep(many, [NOT_KEPT] * len(many))
+    assert set(table.find(many)) == {NOT_KEPT}
+    table.keep(many, [3] * len(many))
+    assert table.find(many).count(3) > 0.97 * len(many), "what was forgotten has given its place back"
