@@ -18,8 +18,6 @@ a new one. Measured are
 from __future__ import annotations
 
 import argparse
-import asyncio
-import itertools
 import math
 import os
 import subprocess
@@ -38,14 +36,12 @@ from growth_site import COUNT_BYTES, path_of
 from web_server import WebServer, free_port
 
 from dhtcrawl.errors import Exit
-from dhtcrawl.storage.store import catalog, tasks
-from dhtcrawl.storage.store.committer import GroupRunner
-from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.engine import LevelEngine
-from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.storage.store.records import Task
 from dhtcrawl.storage.store.txn import Txn
 
-KNOWN = (10_000, 100_000, 1_000_000)  # more by --known: to fill a store takes minutes
+KNOWN = (10_000, 100_000, 1_000_000)  # more by --known: to fill a store of 10 million takes minutes
 QUICK_KNOWN = (2_000, 20_000)
 WARM_PAGES, PAGES = 1_000, 4_000
 QUICK_WARM_PAGES, QUICK_PAGES = 100, 400
@@ -53,6 +49,7 @@ CPU_RATIO_MAX = 1.3
 MEMORY_RATIO_MAX = 1.2  # from a million on
 MEMORY_FROM = 1_000_000
 AT_ONCE = 5_000
+ORDERS_FROM = 1 << 40  # the orders of a node that was started once
 TICK_S = 0.02
 RUN_MAX_S = 1_800.0
 _HERTZ = os.sysconf("SC_CLK_TCK")
@@ -69,32 +66,23 @@ class Sample:
 
 
 def fill(data_dir: Path, site: str, known: int) -> None:
-    """Queue `known` URLs of the site in the store of the only crawl in `data_dir`."""
+    """Queue `known` URLs of the site in the store of the only crawl in `data_dir`, as records and not as links."""
     engine = LevelEngine(data_dir / "store")
-    runner = GroupRunner(engine, sync=False)
-
-    async def write() -> None:
-        orders = itertools.count(1 << 40)
-        loop = asyncio.get_running_loop()
-
-        def crawls(txn: Txn) -> list[CrawlRecord]:
-            return catalog.crawls(txn)
-
-        ((_, records, _),) = runner.run([(crawls, loop.create_future())])
-        (record,) = records
-        for first in range(0, known, AT_ONCE):
-            urls = [site + path_of(number) for number in range(first, min(first + AT_ONCE, known))]
-            links = [Link(record.spec.key_of(url), url, 1, site + "/") for url in urls]
-
-            def accept(txn: Txn, links: list[Link] = links) -> tasks.Accepted:
-                return tasks.accept(txn, record.crawl_id, links, orders, depth_matters=False)
-
-            ((_, _, error),) = runner.run([(accept, loop.create_future())])
-            if error is not None:
-                raise error
-
     try:
-        asyncio.run(write())
+        store = Txn(engine, {})
+        (record,) = catalog.crawls(store)
+        # The links of the first page.
+        there = {key for key, _ in store.rows(keys.TASK, record.crawl_id)}
+        for first in range(0, known, AT_ONCE):
+            rows: dict[bytes, bytes | None] = {}
+            for number in range(first, min(first + AT_ONCE, known)):
+                url = site + path_of(number)
+                key = record.spec.key_of(url)
+                if key not in there:
+                    task = Task(url, 1, ORDERS_FROM + number, site + "/")
+                    rows[keys.TASK + record.crawl_id + key] = task.pack()
+                    rows[tasks.queue_key(record.crawl_id, key, task)] = b""
+            engine.write(rows, sync=False)
     finally:
         engine.close()
 
