@@ -8,7 +8,11 @@ keys begin at random nodes, spread over ten seconds: before the kill, in the
 ten seconds after it, and in the ten after those. One is right when it names
 the closest of the nodes that live, within ten seconds.
 
-    python scripts/bench_lookups.py [--nodes N ...] [--seed S] [--quick] [--json FILE]
+With --made-up there is no kill: somebody makes so many contacts up, all in one network (scripts/made_up_contacts.py),
+first silent ones that a node of the swarm names to whoever asks it (--liars says how many do), then such as
+answer. The keys are those whose closest of all that answer is a node of the swarm.
+
+    python scripts/bench_lookups.py [--nodes N ...] [--made-up N [--liars N]] [--seed S] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
@@ -19,14 +23,16 @@ import contextlib
 import gc
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+from made_up_contacts import MadeUpContacts
 
 from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.sim.loop import VirtualClock, VirtualLoop, on_host, run
@@ -39,6 +45,7 @@ KILLED = 0.2
 WITHIN_S = 10.0
 LOOK_UPS = 2000
 RIGHT_MIN, MEDIAN_S_MAX, RPCS_MAX = 0.995, 0.5, 6.0
+MADE_UP_RIGHT_MIN = 0.99
 # A newcomer is told of so many; a single one may seem not to be there, by loss alone.
 THROUGH = 3
 # After a wave, until its pings are answered.
@@ -77,6 +84,7 @@ class Swarm:
         self.net = DatagramNetwork(loop, seed, weather)
         loop.network = self.net
         self.nodes: list[RoutingServer] = []  # those that live
+        self.liars: list[RoutingServer] = []  # the first of them, which are not asked to look up
         self._loop = loop
         self._group = group
         self._seed = seed
@@ -103,10 +111,19 @@ class Swarm:
             self.net.crash(node.address[0])
             node.stop()
 
-    async def look_up(self, name: str, count: int) -> Phase:
-        """So many look-ups, begun within `WITHIN_S`."""
+    async def look_up(self, name: str, count: int, besides: Sequence[int] = ()) -> Phase:
+        """So many look-ups, begun within `WITHIN_S`; for keys that none of `besides` is closer to than our nodes."""
         began_s, asked, began = time.process_time(), self._asked(), self._loop.time()
         live = [int.from_bytes(node.node.id, "big") for node in self.nodes]
+        askers = self.nodes[len(self.liars) :]
+
+        def draw() -> bytes:
+            while True:
+                key = self._rng.randbytes(20)
+                distance = int.from_bytes(key, "big").__xor__
+                if not besides or min(map(distance, live)) < min(map(distance, besides)):
+                    return key
+
         times: list[float] = []
         right = 0
 
@@ -122,8 +139,8 @@ class Swarm:
 
         async with asyncio.TaskGroup() as group:
             for _ in range(count):
-                key = self._rng.randbytes(20)
-                group.create_task(one(self._rng.choice(self.nodes), key, self._rng.uniform(0, WITHIN_S)))
+                key = draw()
+                group.create_task(one(self._rng.choice(askers), key, self._rng.uniform(0, WITHIN_S)))
         # So that what follows begins as long after the kill with any latency.
         await asyncio.sleep(max(0.0, began + WITHIN_S - self._loop.time()))
         times.sort()
@@ -166,26 +183,67 @@ async def measure(nodes: int, seed: int, weather: Weather, look_ups: int) -> tup
     return joining, phases
 
 
+async def measure_made_up(
+    nodes: int, made_up: int, seed: int, look_ups: int, *, answering: bool, liars: int
+) -> tuple[Joining, list[Phase]]:
+    """Join, look up, and look up again while contacts that somebody made up say that they are there."""
+    async with asyncio.TaskGroup() as group:
+        swarm = Swarm(group, seed, WEATHER)
+        introducing: asyncio.Task[None] | None = None
+        try:
+            joining = await swarm.join(nodes)
+            phases = [await swarm.look_up("before", look_ups)]
+            contacts = MadeUpContacts(seed, made_up, answering=answering)
+            await contacts.listen()
+            swarm.liars = swarm.nodes[:liars]
+            for liar in swarm.liars:
+                contacts.tell(liar)
+            introducing = group.create_task(contacts.introduce(swarm.nodes))
+            besides = [contact.number for contact in contacts.contacts] if answering else []
+            what = "made up, answering" if answering else "made up, silent"
+            phases += [await swarm.look_up(f"{what}, {10 * number} s", look_ups, besides) for number in (1, 2)]
+        finally:
+            if introducing is not None:
+                introducing.cancel()
+            swarm.stop()
+    return joining, phases
+
+
 def experiment(
     nodes: int, seed: int, weather: Weather = WEATHER, look_ups: int = LOOK_UPS
 ) -> tuple[Joining, list[Phase]]:
     """The same, on a virtual loop of its own; the same seed is the same run."""
+    return _on_a_loop_of_its_own(measure(nodes, seed, weather, look_ups))
+
+
+def made_up_experiment(
+    nodes: int, made_up: int, seed: int, look_ups: int = LOOK_UPS, *, answering: bool, liars: int = 0
+) -> tuple[Joining, list[Phase]]:
+    """With contacts that are made up in place of a kill; so many `liars` name no others."""
+    return _on_a_loop_of_its_own(measure_made_up(nodes, made_up, seed, look_ups, answering=answering, liars=liars))
+
+
+def _on_a_loop_of_its_own(
+    measuring: Coroutine[Any, Any, tuple[Joining, list[Phase]]],
+) -> tuple[Joining, list[Phase]]:
     thresholds = gc.get_threshold()
     # A million objects live, few of them in cycles: collecting as often as Python does takes a third of the time.
     gc.set_threshold(100_000, *thresholds[1:])
     try:
-        return run(measure(nodes, seed, weather, look_ups))
+        return run(measuring)
     finally:
         gc.set_threshold(*thresholds)
 
 
-def rows_of(joining: Joining, phases: Sequence[Phase], look_ups: int) -> list[benchmark.Row]:
+def rows_of(
+    joining: Joining, phases: Sequence[Phase], look_ups: int, right_min: float = RIGHT_MIN
+) -> list[benchmark.Row]:
     """Rows of the report; the targets are the issue's, for the ten seconds after the kill and hence for the others."""
     rows = []
     for phase in phases:
         name = f"{joining.nodes} nodes, {phase.name}"
         for what, value, target, unit, ok in (
-            ("right", 100 * phase.right, 100 * RIGHT_MIN, "%", phase.right >= RIGHT_MIN),
+            ("right", 100 * phase.right, 100 * right_min, "%", phase.right >= right_min),
             ("p50", phase.median_s, MEDIAN_S_MAX, "s", phase.median_s < MEDIAN_S_MAX),
             ("p99", phase.p99_s, None, "s", True),
             ("RPCs a look-up", phase.rpcs, RPCS_MAX, "", phase.rpcs <= RPCS_MAX),
@@ -213,10 +271,10 @@ def show(joining: Joining, phases: Sequence[Phase]) -> None:
         f"{joining.nodes} nodes: {joined} and {1000 * joining.cpu_s / joining.nodes:.0f} ms of CPU each",
         file=sys.stderr,
     )
-    print(f"  {'':16}{'right %':>9}{'p50 s':>9}{'p99 s':>9}{'RPCs a look-up':>16}{'CPU s':>8}", file=sys.stderr)
+    print(f"  {'':26}{'right %':>9}{'p50 s':>9}{'p99 s':>9}{'RPCs a look-up':>16}{'CPU s':>8}", file=sys.stderr)
     for phase in phases:
         print(
-            f"  {phase.name:16}{100 * phase.right:9.2f}{phase.median_s:9.3f}{phase.p99_s:9.3f}"
+            f"  {phase.name:26}{100 * phase.right:9.2f}{phase.median_s:9.3f}{phase.p99_s:9.3f}"
             f"{phase.rpcs:16.2f}{phase.cpu_s:8.1f}",
             file=sys.stderr,
         )
@@ -226,14 +284,22 @@ def main() -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="Right answers, times and RPCs of look-ups before and after a kill.")
     parser.add_argument("--nodes", type=int, nargs="+", metavar="N", help="sizes of the swarm")
+    parser.add_argument("--made-up", type=int, default=0, metavar="N", help="contacts that somebody makes up; no kill")
+    parser.add_argument("--liars", type=int, default=1, metavar="N", help="nodes that name silent ones and no others")
     parser.add_argument("--seed", type=int, default=1)
     benchmark.add_options(parser, "the small swarms only; under a minute")
     args = parser.parse_args()
     rows: list[benchmark.Row] = []
     for nodes in args.nodes or (QUICK_NODES if args.quick else NODES):
-        joining, phases = experiment(nodes, args.seed)
-        show(joining, phases)
-        rows += rows_of(joining, phases, LOOK_UPS)
+        for answering in (False, True) if args.made_up else ():
+            liars = 0 if answering else args.liars
+            joining, phases = made_up_experiment(nodes, args.made_up, args.seed, answering=answering, liars=liars)
+            show(joining, phases)
+            rows += rows_of(joining, phases, LOOK_UPS, MADE_UP_RIGHT_MIN)
+        if not args.made_up:
+            joining, phases = experiment(nodes, args.seed)
+            show(joining, phases)
+            rows += rows_of(joining, phases, LOOK_UPS)
     return benchmark.finish(rows, args.json)
 
 

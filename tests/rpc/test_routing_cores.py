@@ -23,7 +23,7 @@ from dhtcrawl.rpc.discovery.datagram import (
     encode_reply,
     encode_request,
 )
-from dhtcrawl.rpc.discovery.lookup import ASKS_MAX, CANDIDATES_MAX, Lookup
+from dhtcrawl.rpc.discovery.lookup import ASKS_MAX, CANDIDATES_MAX, SILENT_MAX, Lookup
 from dhtcrawl.rpc.discovery.rtt import ADDRESSES_MAX, INITIAL_S, MAX_S, MIN_S, Estimator, RttBook
 from dhtcrawl.rpc.discovery.table import (
     FAILURES_MAX,
@@ -425,6 +425,55 @@ def test_a_narrow_look_up_knows_of_whom_it_did_not_ask() -> None:
     assert lookup.done
     assert lookup.heard(3) == [named, far]
     assert lookup.heard(2) == [named]
+
+
+def test_the_closest_outside_a_crowd_of_one_network_have_to_answer_if_the_crowd_does_not_name_them() -> None:
+    crowd = [contact(number, "10.9.9.1", port=number) for number in (4, 5, 6, 7)]
+    owner, honest = contact(1, "10.1.0.1"), contact(50, "10.2.0.1")
+    lookup = Lookup(OWN, [*crowd, honest], own_id=ID, width=1)
+    assert lookup.next() == [crowd[0]]
+    lookup.answered(crowd[0].id, crowd)
+    assert not lookup.done
+    assert lookup.next() == [honest]
+    lookup.answered(honest.id, [owner])
+    assert lookup.next() == [owner]
+    lookup.answered(owner.id, crowd)
+    assert lookup.done
+    assert lookup.closest() == [owner]
+
+
+def test_where_the_closest_names_those_outside_its_network_nobody_else_is_asked() -> None:
+    crowd = [contact(number, "10.9.9.1", port=number) for number in (4, 5, 6, 7)]
+    others = [contact(number, f"10.{number}.0.1") for number in (50, 51, 52)]
+    lookup = Lookup(OWN, [*crowd, *others], own_id=ID, width=1)
+    assert lookup.next() == [crowd[0]]
+    lookup.answered(crowd[0].id, [*crowd, *others[:2]])
+    assert lookup.done
+    assert lookup.asked == 1
+
+
+def test_a_network_in_which_several_are_silent_and_nobody_answers_is_left_out_once_others_have_answered() -> None:
+    crowd = [contact(number, "10.9.9.1", port=number) for number in range(1, 30)]
+    liar, owner = contact(2000, "10.1.0.1"), contact(50, "10.2.0.1")
+    lookup = Lookup(OWN, [liar], own_id=ID, width=1)
+    assert lookup.next() == [liar]
+    lookup.answered(liar.id, [*crowd, owner])
+    silent = 0
+    while not lookup.done:
+        for each in lookup.next():
+            if each == owner:
+                lookup.answered(owner.id, crowd)
+            else:
+                silent += 1
+                lookup.failed(each.id)
+    assert silent == SILENT_MAX
+    assert lookup.closest() == [owner]
+    # Where nobody has answered at all, the same network is asked to its end.
+    alone = Lookup(OWN, crowd, own_id=ID, width=1)
+    for _ in crowd:
+        (asked,) = alone.next()
+        alone.failed(asked.id)
+    assert alone.done
 
 
 def test_with_nobody_to_ask_a_look_up_is_over() -> None:

@@ -6,7 +6,8 @@ there a thousand nodes join, which takes a minute.
 
 from __future__ import annotations
 
-from bench_lookups import MEDIAN_S_MAX, RIGHT_MIN, RPCS_MAX, WEATHER, experiment
+import pytest
+from bench_lookups import MADE_UP_RIGHT_MIN, MEDIAN_S_MAX, RIGHT_MIN, RPCS_MAX, WEATHER, experiment, made_up_experiment
 
 NODES = 250
 # What a join may cost: an introduction to each contact of the table, both ways, and a few questions.
@@ -21,3 +22,11 @@ def test_look_ups_are_right_within_ten_seconds_of_a_fifth_of_all_nodes_dying() -
         assert phase.right >= RIGHT_MIN
         assert phase.median_s < MEDIAN_S_MAX
         assert phase.rpcs <= RPCS_MAX
+
+
+@pytest.mark.parametrize(
+    ("answering", "liars"), [(False, 1), (True, 0)], ids=["silent, and a node names them", "answering"]
+)
+def test_contacts_that_somebody_makes_up_in_one_network_lead_no_look_up_astray(answering: bool, liars: int) -> None:
+    _, phases = made_up_experiment(40, 400, seed=1, look_ups=200, answering=answering, liars=liars)
+    assert [phase.right >= MADE_UP_RIGHT_MIN for phase in phases] == [True] * 3

@@ -9,22 +9,34 @@ A contact is in one of four states, in go-libp2p-kad-dht's words:
 It is over when the `width` closest that are not unreachable have answered,
 when `asks_max` have been asked, or when no contact is left to ask. `width` = k is
 the paper's look-up; 1 finds the owner alone, in about a quarter of the RPCs.
+
+Two rules are there for contacts that somebody makes up, who has any number of ids but one network. Where the `width`
+closest are all of a network with a crowd, and none of that network has named the contacts outside it that are closest
+to the key, these have to answer, too: an honest node near the key would have named them. And a network from which
+several were silent and none has answered is left out, once contacts of another one have answered.
 """
 
 from __future__ import annotations
 
-from bisect import bisect
+from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import islice
+from operator import attrgetter
 
-from dhtcrawl.rpc.contact import Contact
+from dhtcrawl.rpc.contact import Contact, network_of
 
 K = 20  # Kademlia 2002, section 2.2
 ALPHA = 3  # section 2.3
 ASKS_MAX = 128  # six times k: only a peer that invents contacts makes a look-up longer
 CANDIDATES_MAX = 512
 ADDRESSES_MAX = 3  # for one id, in one look-up
+CROWD = 4  # contacts of one network
+OUTSIDERS = 2  # that are asked beside a crowd
+SILENT_MAX = 5  # of one network
+_BY_DISTANCE = attrgetter("distance")
 
 
 class LookupState(Enum):
@@ -40,8 +52,22 @@ class LookupState(Enum):
 class _Candidate:
     contact: Contact
     state: LookupState
-    others: list[Contact]  # the same id at other addresses, still to be tried
-    tried: list[Contact]
+    network: str
+    distance: int
+    others: list[Contact] = field(default_factory=list)  # the same id at other addresses, still to be tried
+    tried: list[Contact] = field(default_factory=list)
+
+
+class _Networks:
+    """What one look-up knows of networks."""
+
+    def __init__(self) -> None:
+        self.heard: Counter[str] = Counter()  # contacts of each
+        self.silent: Counter[str] = Counter()
+        self.named: dict[str, set[bytes]] = {}  # which contacts outside it, by those of a network that have answered
+
+    def is_left_out(self, network: str) -> bool:
+        return self.silent[network] >= SILENT_MAX and network not in self.named and bool(self.named)
 
 
 class Lookup:
@@ -72,7 +98,7 @@ class Lookup:
         self._shunned = shunned
         self._by_id: dict[bytes, _Candidate] = {}
         self._ordered: list[_Candidate] = []  # closest first
-        self._distances: list[int] = []  # of those, in the same order
+        self._networks = _Networks()
         self._in_flight = 0
         self._add(contacts)
         if not any(candidate.state is LookupState.HEARD for candidate in self._ordered):
@@ -94,7 +120,11 @@ class Lookup:
 
     def answered(self, node_id: bytes, contacts: Iterable[Contact]) -> None:
         if self._leave_waiting(node_id, LookupState.QUERIED):
+            contacts, network = list(contacts), self._by_id[node_id].network
             self._add(contacts)
+            known = [self._by_id[contact.id] for contact in contacts if contact.id in self._by_id]
+            outsiders = (candidate.contact.id for candidate in known if candidate.network != network)
+            self._networks.named.setdefault(network, set()).update(outsiders)
 
     def failed(self, node_id: bytes) -> None:
         """`node_id` did not reply; another address that a peer named for it is tried next."""
@@ -104,6 +134,11 @@ class Lookup:
         if candidate.others:
             candidate.contact = candidate.others.pop(0)
             candidate.state = LookupState.HEARD
+            return
+        self._networks.silent[candidate.network] += 1
+        for other in self._ordered:
+            if other.state is LookupState.HEARD and self._networks.is_left_out(other.network):
+                other.state = LookupState.UNREACHABLE
 
     @property
     def done(self) -> bool:
@@ -123,14 +158,17 @@ class Lookup:
         return [candidate.contact for candidate in reachable[:n] if candidate.state is LookupState.HEARD]
 
     def _frontier(self) -> Iterator[_Candidate]:
-        """The `width` closest that are not unreachable; callers mostly stop at the first ones."""
-        left = self._width
-        for candidate in self._ordered:
-            if candidate.state is not LookupState.UNREACHABLE:
-                yield candidate
-                left -= 1
-                if left == 0:
-                    return
+        """Who has to answer: the `width` closest that are not unreachable, and some beside a crowd."""
+        reachable = (candidate for candidate in self._ordered if candidate.state is not LookupState.UNREACHABLE)
+        networks, answered = set(), True
+        for candidate in islice(reachable, self._width):
+            networks.add(candidate.network)
+            answered = answered and candidate.state is LookupState.QUERIED
+            yield candidate
+        if answered and len(networks) == 1 and self._networks.heard[network := networks.pop()] >= CROWD:
+            named = self._networks.named[network]
+            outsiders = islice((candidate for candidate in reachable if candidate.network != network), OUTSIDERS)
+            yield from (candidate for candidate in outsiders if candidate.contact.id not in named)
 
     def _leave_waiting(self, node_id: bytes, state: LookupState) -> bool:
         candidate = self._by_id.get(node_id)
@@ -151,19 +189,23 @@ class Lookup:
     def _insert(self, contact: Contact) -> None:
         if contact.id == self._own_id:
             return
-        state = LookupState.UNREACHABLE if self._shunned(contact) else LookupState.HEARD
-        candidate = _Candidate(contact, state, [], [])
-        distance = contact.number ^ self._number
-        at = bisect(self._distances, distance)
+        network = network_of(contact.host)
+        unreachable = self._networks.is_left_out(network) or self._shunned(contact)
+        state = LookupState.UNREACHABLE if unreachable else LookupState.HEARD
+        candidate = _Candidate(contact, state, network, contact.number ^ self._number)
+        self._networks.heard[network] += 1
         self._by_id[contact.id] = candidate
-        self._ordered.insert(at, candidate)
-        self._distances.insert(at, distance)
+        insort(self._ordered, candidate, key=_BY_DISTANCE)
         if len(self._ordered) > CANDIDATES_MAX:
             self._drop_furthest()
 
     def _drop_furthest(self) -> None:
         at = next(i for i in reversed(range(len(self._ordered))) if self._ordered[i].state is not LookupState.WAITING)
-        del self._by_id[self._ordered.pop(at).contact.id], self._distances[at]
+        dropped = self._ordered.pop(at)
+        self._networks.heard[dropped.network] -= 1
+        del self._by_id[dropped.contact.id]
+        for named in self._networks.named.values():
+            named.discard(dropped.contact.id)
 
     def _another_address(self, known: _Candidate, contact: Contact) -> None:
         # The peer that named the first address may have been wrong, or have lied.
