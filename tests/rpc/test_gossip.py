@@ -262,7 +262,7 @@ async def test_a_member_that_only_some_can_reach_stays() -> None:
 
 
 async def test_after_a_partition_all_see_all_again_and_only_the_smaller_side_had_lost_its_place() -> None:
-    async with swarm(6, Weather()) as s:
+    async with swarm(5, Weather()) as s:
         await s.grow(20)
         rejoin_after(s, 1.0)
         left, right = ([host(n) for n in range(1, 7)], [host(n) for n in range(7, 21)])

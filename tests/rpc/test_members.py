@@ -162,6 +162,17 @@ def test_who_sees_less_than_half_of_whom_we_see_can_only_make_suspects_of_others
     assert known.get(node("b").id) == node("b", DEAD)
 
 
+def test_who_has_just_heard_that_it_was_cut_off_does_not_believe_those_that_were_cut_off_with_it() -> None:
+    known = members(node("a"), suspicion_s=5)
+    assert known.learn([known.me.turned(DEAD)], 1.0, sender=node("z").id, sees=9).declared_dead
+    known.learn([node("x", DEAD)], 5.9, sender=node("a").id, sees=1)
+    assert known.get(node("x").id) is None
+    known.learn([node("x")], 5.9, sender=node("z").id, sees=9)
+    assert known.get(node("x").id) == node("x")
+    known.learn([node("x", DEAD)], 6.0, sender=node("a").id, sees=1)
+    assert known.get(node("x").id) == node("x", DEAD), "it is long ago"
+
+
 def test_who_was_declared_dead_forgets_whom_it_took_for_dead_and_gives_suspects_their_time_again() -> None:
     known = members(node("a"), node("b"), node("c"), node("d"), suspicion_s=5)
     known.learn([node("a", DEAD), node("b", LEFT)], 0.0)

@@ -3,6 +3,10 @@
 The score is Lifeguard's local health (Dadgar, Phillips & Currey 2018, section
 IV.A): it rises when we run late, when others suspect us, and when no node
 answers; it falls with every answer. Timeouts are multiplied by `factor`.
+
+Who has been cut off, and has just heard of it, sees few for a moment. Others that were cut off with it go on saying
+that those on the other side are dead: they see as many as it does, so they would be believed; and it sees many soon
+after, so it would be when it passes that on. Therefore it measures words by what the one sees that knew better.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ class LocalHealth:
 
     def __init__(self) -> None:
         self.score = 0
+        self._seen = 0  # members that answer the one by which we know that we were cut off
+        self._seen_until = float("-inf")
 
     @property
     def factor(self) -> int:
@@ -38,6 +44,14 @@ class LocalHealth:
 
     def was_answered(self) -> None:
         self._add(-1)
+
+    def was_cut_off(self, sees: int, now: float, for_s: float) -> None:
+        """We were, and know it from one that `sees` so many others; to be remembered for some seconds."""
+        self._seen, self._seen_until = max(sees, self.seen_elsewhere(now)), now + for_s
+
+    def seen_elsewhere(self, now: float) -> int:
+        """How many others answer the one by which we know that we were cut off; 0 where we were not, or long ago."""
+        return self._seen if now < self._seen_until else 0
 
     def _add(self, points: int) -> None:
         self.score = min(max(self.score + points, 0), SCORE_MAX)

@@ -56,13 +56,17 @@ class Learned(NamedTuple):
 
 
 class _HeardFrom(NamedTuple):
-    """Whose words they are, and when they came. `of_others`: we have not found it ourselves."""
+    """Whose words they are, how many others answer that node, and when they came; `sees` is None for what we found."""
 
     sender: bytes | None
     at: Address | None
     now: float
     news: bool
-    of_others: bool
+    sees: int | None
+
+    @property
+    def of_others(self) -> bool:
+        return self.sees is not None
 
 
 _NOTHING = Learned()
@@ -211,8 +215,8 @@ class Members:
         Without `news` it is not told on: every other member knows it. What others say counts as far as the nodes that
         it is about have signed it. `at` is where the sender was heard, if it could be heard from there alone.
         """
-        doubtful = sees is not None and 2 * sees < self.sees(sender)
-        heard = _HeardFrom(sender, at, now, news, of_others=sees is not None)
+        doubtful = sees is not None and 2 * sees < max(self.sees(sender), self.health.seen_elsewhere(now))
+        heard = _HeardFrom(sender, at, now, news, sees)
         learned, forged = Learned(), self.rows.unsigned + FORGED_A_MESSAGE_MAX
         live = self._live
         for record in records:
@@ -259,15 +263,16 @@ class Members:
             return Learned(1, refuted=True)
         # Gone for the others; or in another incarnation than we know of: our data are an old copy, or in use twice.
         self._become(NodeState.JOINING, *beyond)
-        self._forget_verdicts(record.state)
+        self._forget_verdicts(record.state, heard)
         return Learned(1, declared_dead=True)
 
-    def _forget_verdicts(self, claim: NodeState) -> None:
-        """We were cut off, so whom we took for dead was only on the other side."""
+    def _forget_verdicts(self, claim: NodeState, heard: _HeardFrom) -> None:
+        """We were cut off, so whom we took for dead was only on the other side: the one that says so knows better."""
         if claim is NodeState.DEAD:
             for node_id in [node_id for node_id, (_, r) in self._gone.items() if r.state is NodeState.DEAD]:
                 del self._gone[node_id]
                 self.rumours.drop(node_id)
+            self.health.was_cut_off(heard.sees or 0, heard.now, self._settings.suspicion_s)
         self._suspected_at = dict.fromkeys(self._suspected_at, self._lived.ticked_s)
 
     def _about_other(self, record: MemberRecord, heard: _HeardFrom) -> Learned:
@@ -292,7 +297,7 @@ class Members:
         refuted = known is not None and known.state is NodeState.DEAD and not record.state.is_gone and not restarted
         if refuted and record.owns:
             # It has refuted, so others heard it all the time: what we took for dead was on their side of a cut.
-            self._forget_verdicts(NodeState.DEAD)
+            self._forget_verdicts(NodeState.DEAD, heard)
         return Learned(1)
 
     def _has_place(self, record: MemberRecord, known: MemberRecord | None, heard: _HeardFrom) -> bool:
