@@ -15,7 +15,7 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import pack, unpack
-from dhtcrawl.swarm.bodies.copier import BATCH_BYTES, INLINE_BYTES
+from dhtcrawl.swarm.bodies.copier import BATCH_BYTES, CALLS_MAX, INLINE_BYTES, PLACE_S
 from dhtcrawl.swarm.bodies.copy_service import SPARE_BYTES
 from dhtcrawl.swarm.bodies.copy_tracker import CopyCode, targets
 from dhtcrawl.swarm.calls.bodies import COPIES_A_CALL, CopyPages, CopyRow
@@ -149,6 +149,21 @@ async def test_a_node_that_does_not_answer_gives_its_place_to_the_next_and_holds
         began = now()
         await first.copy(*pages, again=True)
         assert now() - began < 1.0
+
+
+async def test_receivers_that_say_nothing_take_no_places_of_those_that_do() -> None:
+    async with a_world(9) as world:
+        first = world.all[0]
+        pages = [await first.fetch(url(n)) for n in range(60)]
+        silent = {node_id(n) for n in range(1, CALLS_MAX + 3)}
+        world.loses_request = lambda said: said.asked in silent
+        wanted = {page for page in pages if targets(world.view, page, [first.id], 1)[0] not in silent}
+        assert wanted
+        copying = asyncio.create_task(first.copy(*sorted(pages, key=wanted.__contains__)))
+        await asyncio.sleep(3 * PLACE_S)
+        assert {page for node in world.all for page in node.copies()} == wanted
+        assert not copying.done()
+        await copying
 
 
 async def test_where_nobody_answers_the_page_has_no_copy() -> None:

@@ -69,6 +69,10 @@ class Queues:
         self.core.over(slot, Rest(refused or [], unsent or []))
         self._act()
 
+    def is_slow(self, slot: Slot[Item]) -> None:
+        self.core.is_slow(slot)
+        self._act()
+
     def abandon(self, slot: Slot[Item]) -> None:
         self.core.abandon(slot)
         self.slots.remove(slot)
@@ -212,6 +216,37 @@ def test_nodes_take_turns_where_their_number_is_bounded() -> None:
     assert not queues.core.busy
 
 
+def test_a_batch_that_is_slow_gives_its_place_to_the_next_node_and_waits_for_one_itself() -> None:
+    limits = DeliveryLimits(
+        batch_bytes_max=100, held_bytes_max=1_000, batch_items_max=1, all_under_way_max=1, place_s=1.0,
+        slow_under_way_max=1,
+    )  # fmt: skip
+    queues = Queues(limits)
+    for node in (A, B, C):
+        queues.offer(node, items(0, 2))
+    [slow] = queues.slots
+    queues.batch(slow)
+    queues.is_slow(slow)
+    queues.is_slow(slow)
+    _, other = queues.slots
+    assert queues.batch(other).node == B
+    queues.is_slow(other)
+    assert len(queues.slots) == 2, "so many are slow, and no more"
+    queues.over(slow)
+    assert queues.step(slow) is None, "what is left for the slow node waits behind the others"
+    queues.over(other)
+    assert queues.step(other) is None
+    seen = []
+    while queues.slots:
+        [slot] = queues.slots
+        step = queues.step(slot)
+        if isinstance(step, Batch):
+            seen.append(step.node)
+            queues.over(slot)
+    assert seen == [C, A, B, C]
+    assert not queues.core.busy
+
+
 def test_an_abandoned_batch_goes_out_with_the_next_offer() -> None:
     queues = Queues()
     queues.offer(A, items(0, 2))
@@ -238,6 +273,7 @@ LIMITS_OF_ANY_KIND = st.builds(
     batch_items_max=st.integers(1, 8),
     under_way_max=st.integers(1, 3),
     all_under_way_max=st.none() | st.integers(1, 4),
+    slow_under_way_max=st.integers(0, 2),
     linger_s=st.sampled_from([0.0, 0.1]),
     pause_s=st.just(0.2),
 )
@@ -275,14 +311,19 @@ def test_whatever_happens_nothing_is_lost_and_bounds_credit_and_order_hold(
     def check() -> None:
         under_way = Counter(slot.node for slot in queues.slots)
         assert all(count <= limits.under_way_max for count in under_way.values())
-        assert limits.all_under_way_max is None or len(queues.slots) <= limits.all_under_way_max
+        if limits.all_under_way_max is not None:
+            placed = [slot for slot in queues.slots if slot.has_place]
+            assert len(placed) <= limits.all_under_way_max
+            assert len(queues.slots) - len(placed) <= limits.slow_under_way_max
         for node in (A, B, C):
             assert queues.core.held_bytes(node) <= max(limits.held_bytes_max, 40)
 
     def turn(calm: bool) -> None:
         slot = rng.choice(queues.slots)
         if slot in sending:
-            if cancels and not calm and rng.random() < 0.1:
+            if limits.all_under_way_max is not None and not calm and rng.random() < 0.3:
+                queues.is_slow(slot)
+            elif cancels and not calm and rng.random() < 0.1:
                 del sending[slot]
                 queues.abandon(slot)
             else:

@@ -1,8 +1,8 @@
 """Sends the bodies of this node's pages to the nodes that are to have copies (`--copies`, design invariant I11).
 
 `dhtcrawl.swarm.bodies.copy_tracker` decides which nodes are asked. Pages for one node go together: a call carries up to
-`BATCH_BYTES` of them, one call at a time is under way to a node, and `CALLS_MAX` in all. A page that is too big for a
-call is only announced; the receiver fetches it in chunks.
+`BATCH_BYTES` of them, one call at a time is under way to a node, and `CALLS_MAX` in all, beside those that are under
+way for more than `PLACE_S`. A page that is too big for a call is only announced; the receiver fetches it in chunks.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 BATCH_BYTES: Final = 512 << 10
 INLINE_BYTES: Final = 256 << 10  # a bigger page is fetched by the receiver; two of this fit into a frame
 CALLS_MAX: Final = 4
+PLACE_S: Final = 1.0  # a call that takes longer holds none of these places, so that a slow receiver holds up no other
+SLOW_CALLS_MAX: Final = 28  # with the others 16 MiB of bodies under way
 FETCHED_BYTES_A_S: Final = 256 << 10  # how slowly a receiver may fetch
 TICKET_BYTES: Final = 512  # what a page takes in memory while it waits: its body is read when it is sent
 LIMITS: Final = DeliveryLimits(
@@ -42,6 +44,8 @@ LIMITS: Final = DeliveryLimits(
     held_bytes_max=32 << 20,
     under_way_max=1,
     all_under_way_max=CALLS_MAX,
+    place_s=PLACE_S,
+    slow_under_way_max=SLOW_CALLS_MAX,
     linger_s=0.02,
 )
 

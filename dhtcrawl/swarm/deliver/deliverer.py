@@ -54,6 +54,7 @@ class Deliverer(Generic[T]):
         """
         self._group = group
         self._send = send
+        self._place_s = limits.place_s
         self._queues = DeliveryQueues(limits, size_of, is_there)
         self._give_back = give_back
         self._room = room
@@ -88,13 +89,26 @@ class Deliverer(Generic[T]):
                 if isinstance(step, WaitFor):
                     await asyncio.sleep(step.seconds)
                 else:
-                    queues.over(slot, await self._send(step))
+                    queues.over(slot, await self._sent(slot, step))
                     self._act()
             self._act()
         finally:
             queues.abandon(slot)  # for a slot whose task was cancelled
             if not queues.busy:
                 self._idle.set()
+
+    async def _sent(self, slot: Slot[T], batch: Batch[T]) -> Rest[T]:
+        if self._place_s is None:
+            return await self._send(batch)
+        timer = asyncio.get_running_loop().call_later(self._place_s, self._is_slow, slot)
+        try:
+            return await self._send(batch)
+        finally:
+            timer.cancel()
+
+    def _is_slow(self, slot: Slot[T]) -> None:
+        self._queues.is_slow(slot)
+        self._act()
 
     def _act(self) -> None:
         for effect in self._queues.take_effects():

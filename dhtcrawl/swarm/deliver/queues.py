@@ -12,6 +12,10 @@ next one gathers; a further slot is opened early only for a full batch.
                                                               the node is there: back into the queue
                                                               it is gone: given back to the user
 
+Where the batches to all nodes together are bounded, nodes take turns at these
+*places*. A batch that is under way for longer than `place_s` gives its place to
+another node: so those that are slow take none of what the others share.
+
 Batches hold items of one kind. Items of a kind are sent in the order of the
 offers; those that a node did not take go behind the others, so that an item that
 is refused again and again does not hold them up.
@@ -45,7 +49,9 @@ class DeliveryLimits:
     held_bytes_max: int  # for one node, waiting and under way; an item that is bigger is taken only by itself
     batch_items_max: int = BATCH_ITEMS_MAX
     under_way_max: int = UNDER_WAY_MAX  # batches to one node
-    all_under_way_max: int | None = None  # batches to all nodes together
+    all_under_way_max: int | None = None  # places: batches to all nodes together, but for those that are slow
+    place_s: float | None = None  # a batch that takes longer is slow, and its place another's; None: none is
+    slow_under_way_max: int = 0  # so many at once; beyond, they keep their places
     linger_s: float = 0.0  # how long the first item of a batch waits for others
     pause_s: float = 0.0  # how long a slot waits after a batch of which items were not taken
 
@@ -85,6 +91,7 @@ class Slot(Generic[T]):
     kind: Hashable = None
     items: list[T] = field(default_factory=list)  # SENDING: the batch; PAUSING: what was not taken of it
     items_bytes: int = 0
+    has_place: bool = True
 
 
 class WaitFor(NamedTuple):
@@ -133,7 +140,7 @@ class DeliveryQueues(Generic[T]):
         self._is_there = is_there
         self._queues: dict[bytes, _Queue[T]] = {}  # of nodes for which anything waits or is under way
         self._ready: dict[bytes, None] = {}  # nodes without a slot because of `all_under_way_max`, the next one first
-        self._slots = 0
+        self._slots = self._slow = 0  # those with a place, and those that have given it up
         self._effects: list[SlotOpened[T] | GivenBack[T] | Room] = []
 
     @property
@@ -183,7 +190,7 @@ class DeliveryQueues(Generic[T]):
             return WaitFor(self._limits.pause_s)
         if slot.state is SlotState.PAUSING:
             self._retry(slot, queue)
-        if not queue.count or (slot.state is SlotState.FREE and self._ready):
+        if not queue.count or (slot.state is SlotState.FREE and (self._ready or not slot.has_place)):
             self._close(slot, queue)
             return None
         if slot.state is not SlotState.LINGERING and self._limits.linger_s and not self._is_full(queue):
@@ -192,6 +199,14 @@ class DeliveryQueues(Generic[T]):
         slot.state = SlotState.SENDING
         self._take_batch(slot, queue)
         return Batch(slot.node, slot.kind, slot.items)
+
+    def is_slow(self, slot: Slot[T]) -> None:
+        """Note that a slot's batch is under way for `place_s`: the next node that waits gets its place."""
+        if slot.state is SlotState.SENDING and slot.has_place and self._slow < self._limits.slow_under_way_max:
+            self._leave_place(slot)
+            slot.has_place = False
+            self._slow += 1
+            self._fill_places()
 
     def over(self, slot: Slot[T], rest: Rest[T]) -> None:
         """Note that a slot's batch was sent, and all of it was taken but `rest`."""
@@ -215,7 +230,7 @@ class DeliveryQueues(Generic[T]):
         slot.items = []
         slot.state = SlotState.CLOSED
         queue.slots -= 1
-        self._slots -= 1
+        self._leave_place(slot)
         if not queue.count and not queue.slots:
             del self._queues[slot.node]
 
@@ -235,11 +250,21 @@ class DeliveryQueues(Generic[T]):
         """Close a slot; where others wait for one, the next of them gets it, and this node waits behind them."""
         slot.state = SlotState.CLOSED
         queue.slots -= 1
-        self._slots -= 1
+        self._leave_place(slot)
         if queue.count and not queue.slots:
             self._ready[slot.node] = None
         elif not queue.slots:
             del self._queues[slot.node]
+        self._fill_places()
+
+    def _leave_place(self, slot: Slot[T]) -> None:
+        if slot.has_place:
+            self._slots -= 1
+        else:
+            self._slow -= 1
+
+    def _fill_places(self) -> None:
+        """Give the places that are free to the nodes that wait for one."""
         while self._ready and (total := self._limits.all_under_way_max) is not None and self._slots < total:
             node = next(iter(self._ready))
             del self._ready[node]
