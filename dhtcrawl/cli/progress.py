@@ -69,10 +69,11 @@ def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
     state = "incomplete" if stopped is None else f"stopped: {stopped.word}"
     state = end_of(summary.pages_ok) if summary.complete else state
     rate = summary.pages / summary.seconds if summary.seconds else 0.0
+    retried = f", {summary.retried} tried again" if summary.retried else ""
     lines = [
         f"crawl {summary.crawl[:12]}  {state}  in {clock(summary.seconds)}",
         f"  pages      {summary.pages}  ({rate:.1f}/s, {size(summary.bytes)})",
-        f"  requests   {summary.fetches}  ({summary.redirects} redirects, {summary.errors} errors)",
+        f"  requests   {summary.fetches}  ({summary.redirects} redirects, {summary.errors} errors{retried})",
         f"  urls seen  {summary.urls_seen}  ({summary.links} links lead there; lost: {summary.lost}, "
         f"fetched twice: {summary.refetches})",
     ]

@@ -138,13 +138,14 @@ def _line(crawl: Mapping[str, Any], rate: float, columns: int) -> str:
 def describe_end(crawl: Mapping[str, Any]) -> str:
     """The end of a crawl whose outputs stay with the nodes, in a few lines."""
     ended, skipped = str(crawl.get("ended", "")), skipped_by_reason(_counters(crawl))
+    retried = f", {count_of(crawl, 'retried')} tried again" if count_of(crawl, "retried") else ""
     word = ended if ended == "complete" else f"stopped: {ended}" if stop_of(ended) else ended or "incomplete"
     return "\n".join(
         [
             f"crawl {printable(short(crawl.get('crawl')))}  {printable(word)}  in {clock(count_of(crawl, 'seconds'))}",
             f"  pages      {count_of(crawl, 'pages')}  ({size(count_of(crawl, 'body_bytes'))})",
             f"  requests   {count_of(crawl, 'fetches')}  ({count_of(crawl, 'redirects')} redirects, "
-            f"{count_of(crawl, 'errors')} errors)",
+            f"{count_of(crawl, 'errors')} errors{retried})",
             f"  urls seen  {count_of(crawl, 'urls_seen')}  ({count_of(crawl, 'links')} links lead there; "
             f"fetched twice: {count_of(crawl, 'refetches')})",
             *counted("  errors     ", errors_by_kind(_counters(crawl))),

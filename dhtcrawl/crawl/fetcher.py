@@ -127,6 +127,8 @@ class Fetcher:
         now = self._s.clock.monotonic()
         if isinstance(outcome, LeaseLost):
             log.debug("the lease of %s ended before %s was fetched", job.host, task.url)
+            self._parts.counters.fetches += outcome.begun
+            self._parts.counters.retried += outcome.begun
             self._again(job, task, now, now, counts=False)
             return
         self._parts.counters.fetches += 1
@@ -153,6 +155,7 @@ class Fetcher:
             outcome.body.close()
             broken = "" if outcome.truncated is None else f", and its body broke off ({outcome.truncated})"
             self._note(task, f"it answered {outcome.status}{broken}; tried again after {span(wait_s)}")
+            self._parts.counters.retried += 1
             self._again(job, task, now, now + wait_s)
             return
         self._frontier.finish(job, now)
@@ -175,6 +178,7 @@ class Fetcher:
         if blame is retry.Blame.PAGE:
             self._origins.fell_silent(job.origin, detail)
         if blame is retry.Blame.PAGE and job.attempt < self._s.config.fetch.retries_max:
+            self._parts.counters.retried += 1
             self._again(job, task, now, now + self._origins.backoff.wait_s(job.attempt + 1))
         else:
             self._frontier.finish(job, now)

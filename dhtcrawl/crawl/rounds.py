@@ -35,6 +35,7 @@ class CrawlCounters:
     pages_ok: int = 0  # those that are neither a redirect nor an error
     fetches: int = 0
     refetches: int = 0
+    retried: int = 0  # requests that may have reached the host, brought no page, and were followed by another try
     redirects: int = 0
     errors: int = 0
     dead: int = 0

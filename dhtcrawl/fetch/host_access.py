@@ -21,6 +21,7 @@ class LeaseLost:
     """A request was given up, or not begun, because its lease ended; `ended_at` is on the node's clock."""
 
     ended_at: float
+    begun: bool = False  # the host may have got it
 
 
 @dataclass(frozen=True, slots=True)

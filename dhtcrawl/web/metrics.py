@@ -29,6 +29,7 @@ HELP = {
     "dead_total": "URLs that were given up.",
     "fetches_total": "Requests for pages, retries included.",
     "refetches_total": "Requests that brought a page this crawl had already.",
+    "retried_total": "Requests that brought no page and were followed by another try.",
     "errors_total": "Responses with an error status, and URLs that brought none, by status or kind of failure.",
     "body_bytes_total": "Bytes of response bodies, as they came over the wire.",
     "urls_seen_total": "Distinct URLs that came to be this node's.",

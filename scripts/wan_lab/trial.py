@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from e2e.chaos_nodes import ADMIN, PORT, Guest, Guests
+from e2e.crawler import Crawler
 from e2e.deadline import until
 from e2e.swarm import DEADLINE_S, Node
 from scale_site import Asked, Hosts
@@ -56,7 +57,8 @@ class Came:
     ended: str
     pages: int  # by the nodes' count; what one that left had brought counts at its heir, too
     by_node: list[int]
-    refetches: int  # by the nodes' own count
+    refetches: int  # by the summary that gathering makes of the nodes' records, as a person sees it
+    retried: int  # requests that brought no page, by the same
     missing: int  # pages of the web that were never asked for
     asked: int  # by the web's count
     again: int
@@ -83,11 +85,11 @@ def run(lab: Regions, home: Path, trial: Trial) -> Came:
             ended = _wait(swarm, crawl, web, trial)
         took_s = time.monotonic() - began_s
         facts = {fact["node"]: fact["counters"] for fact in swarm.guests[0].ask(f"crawls/{crawl}/export/nodes")}
+        summary = _gathered(lab, home, swarm, crawl, trial)
         swarm.check()
         asked = web.totals()
     by_node = [facts.get(guest.id, {}).get("pages", 0) for guest in swarm.guests]
     pages = sum(counters.get("pages", 0) for counters in facts.values())
-    refetches = sum(counters.get("refetches", 0) for counters in facts.values())
     missing = trial.pages - (asked.pages - asked.again)
     good = ended == "complete" and missing == 0 and asked.too_soon == 0
     return Came(
@@ -96,7 +98,8 @@ def run(lab: Regions, home: Path, trial: Trial) -> Came:
         ended,
         pages,
         by_node,
-        refetches,
+        summary["refetches"],
+        summary["retried"],
         missing,
         asked.pages,
         asked.again,
@@ -104,6 +107,13 @@ def run(lab: Regions, home: Path, trial: Trial) -> Came:
         restarted,
         good,
     )
+
+
+def _gathered(lab: Regions, home: Path, swarm: Guests, crawl: str, trial: Trial) -> dict[str, Any]:
+    """The crawl's summary, as whoever gathers it gets it: which pages two nodes fetched is known from then on."""
+    argv = ["gather", crawl, "--out", str(home / "out"), "--admin", ADMIN, "--json", "--quiet"]
+    wrapper = lab.wrapper(swarm.guests[0].host)
+    return Crawler(home).run(*argv, wrapper=wrapper, timeout_s=trial.within_s).summary
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from dhtcrawl.crawl.fetcher import Fetcher
+from dhtcrawl.fetch.host_access import LeaseLost, UnleasedHosts
 from dhtcrawl.fetch.http import FetchFailureKind
 from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots
 from dhtcrawl.policy.seam import TaskResult
@@ -69,6 +75,32 @@ async def test_a_page_that_fails_is_tried_again_and_then_given_up() -> None:
     world = await after(FetchFailureKind.HEADERS)
     (kill,) = world.handed_in().kills
     assert (kill.reason, kill.detail) == (SkipReason.FAILED, "headers: as the test says")
+
+
+async def test_a_request_that_may_have_reached_its_host_and_brought_no_page_counts_as_retried() -> None:
+    def counted(world: SmallWeb) -> tuple[int, int]:
+        return world.parts.counters.fetches, world.parts.counters.retried
+
+    for answer in (FetchFailureKind.DISCONNECTED, (503, {"retry-after": "7"}, b"")):
+        assert counted(await after(answer)) == (1, 1)
+        assert counted(await after(answer, times=2)) == (2, 1), "the last one is followed by none"
+    assert counted(await after(FetchFailureKind.CONNECT)) == (1, 0), "the host has seen nothing of it"
+    assert counted(await after((404, HTML, b""))) == (1, 0)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_request_that_was_given_up_with_its_lease_counts_if_it_was_begun(begun: bool) -> None:
+    class Ending(UnleasedHosts):
+        async def within_lease(self, host: str, start: Callable[[], Awaitable[Any]]) -> LeaseLost:
+            return LeaseLost(world.clock.monotonic(), begun)
+
+    world = SmallWeb({SEED: (200, HTML, b"")})
+    world.parts.robots.put("http://a.example", Robots.parse(b""))
+    fetcher = Fetcher(replace(world.services, gate=Ending()), world.spec, world.parts, world.assignment)
+    world.add(SEED)
+    await fetcher.run(await world.next())
+    assert (world.parts.counters.fetches, world.parts.counters.retried) == (begun, begun)
+    assert (await world.next()).attempt == 0, "the page is not to blame"
 
 
 async def test_a_host_that_nobody_reaches_is_for_others_where_there_are_any() -> None:

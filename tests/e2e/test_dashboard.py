@@ -31,7 +31,8 @@ LINKS = [f"/{number}" for number in range(60)]
 FIGURES = {
     "pages": "pages", "queued": "queued", "in flight": "in_flight", "errors": "errors",
     "pages with content": "pages_ok", "given up": "dead", "redirects": "redirects", "requests": "fetches",
-    "fetched again": "refetches", "URLs seen": "urls_seen", "robots.txt read": "robots_fetches", "bytes": "body_bytes",
+    "fetched again": "refetches", "tried again": "retried", "URLs seen": "urls_seen",
+    "robots.txt read": "robots_fetches", "bytes": "body_bytes",
 }  # fmt: skip
 
 # What sticks out of the window, if anything does.

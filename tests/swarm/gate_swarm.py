@@ -100,6 +100,7 @@ class GateNode(Node):
                 if not isinstance(outcome, LeaseLost):
                     pages -= 1
                 elif given_up is not None:
+                    assert outcome.begun, "it was under way"
                     given_up.append(outcome.ended_at)
         del self.looks[host]
         self.gate.book.quiet(host)

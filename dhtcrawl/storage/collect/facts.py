@@ -135,6 +135,7 @@ def summarise(
         pages_ok=totals.pages_ok,
         fetches=_sum(nodes, "fetches"),
         refetches=refetches,
+        retried=_sum(nodes, "retried"),
         redirects=totals.redirects,
         errors=totals.errors,
         errors_by_kind=dict(sorted(totals.errors_by_kind.items())),

@@ -33,6 +33,7 @@ class Summary:
     pages_ok: int
     fetches: int
     refetches: int
+    retried: int
     redirects: int
     errors: int
     errors_by_kind: dict[str, int]

@@ -202,7 +202,7 @@ class HostLeases:
                 self._guards[host] = guard
                 return await start()
         except TimeoutError:
-            return LeaseLost(self._clock.monotonic())
+            return LeaseLost(self._clock.monotonic(), begun=True)
         finally:
             self._guards.pop(host, None)
 
