@@ -217,6 +217,29 @@ def test_the_wheel_has_all_that_the_package_has(tmp_path: Path) -> None:
     assert "dhtcrawl = dhtcrawl.cli.main:main" in commands
 
 
+def releases_are_right(changelog: str, version: str) -> bool:
+    """Whether `version` is the newest release that has a heading, all have a date, and those before it their commit."""
+    unreleased, *releases = changelog.split("\n## ")[1:]
+    found = [re.match(r"\[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d\n", each) for each in releases]
+    newest = not found or (found[0] is not None and found[0][1] == version)
+    commits = all(re.search(r"^Released from commit [0-9a-f]{7,40}\.$", each, re.MULTILINE) for each in releases[1:])
+    return unreleased.startswith("[Unreleased]\n") and all(found) and newest and commits
+
+
+def test_the_changelog_has_the_releases_with_date_and_commit() -> None:
+    first = "\n## [0.1.0] - 2026-01-01\n\nReleased from commit 1234567.\n"
+    for good in (
+        first,
+        "\n## [0.1.0] - 2026-01-01\n",
+        "\n## [0.1.0] - 2026-02-01\n" + first.replace("0.1.0", "0.0.9"),
+        "",
+    ):
+        assert releases_are_right("# Changelog\n\n## [Unreleased]\n" + good, "0.1.0")
+    for bad in ("\n## [0.1.0]\n", first.replace("0.1.0", "0.2.0"), first + "\n## [0.0.9] - 2025-01-01\n"):
+        assert not releases_are_right("# Changelog\n\n## [Unreleased]\n" + bad, "0.1.0")
+    assert releases_are_right(_read("CHANGELOG.md"), dhtcrawl.__version__)
+
+
 def test_the_image_is_built_from_what_the_locks_pin() -> None:
     lines = _lines("Containerfile")
     copied = [word for line in lines if line.startswith("COPY") and "--from" not in line for word in line.split()[1:-1]]
