@@ -29,6 +29,7 @@ from dhtcrawl.rpc.membership.row_proofs import OwnNode
 from dhtcrawl.rpc.peers.bounded import Bounded
 from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.peers.task_peers import TaskPeers
+from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.sockets import TlsContexts
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.storage.outputs.outputs import OutputDirs
@@ -261,9 +262,16 @@ def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, runs
         replicas=settings.replicas,
         acks=settings.acks,
         further=merger.merge,
+        compare=partial(_compared, planes, syncer),
         heir_of=runs.records.heir_of,
     )
     return RecordParts(syncer, inbox, merger, replicator, OwnerNews(planes.peers, group, further=merger.merge))
+
+
+async def _compared(planes: Planes, syncer: Syncer, node: bytes) -> bool:
+    """Whether a member has the same records as this node, of those that both keep."""
+    result = await syncer.sync(node, planes.peers.view)
+    return not isinstance(result, Failure) and not result.refused
 
 
 def _strays(runs: CrawlRuns, crawl: bytes, links: Sequence[Link | None]) -> list[Link]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from storage.stores import CRAWL
 
+from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.tasks.messages import Ack, Answer, Code, DeleteBackup, Request, StoreBackup
 from dhtcrawl.storage.store.records import Place, State
@@ -33,7 +34,14 @@ class Office:
         self.peers = peers
         self.safe: list[str] = []
         self.merged: list[TaskReplica] = []
-        self.replicator = Replicator(peers, group, replicas=3, acks=acks, further=self._further)
+        self.compared: list[bytes] = []
+        self.answers = True
+        self.replicator = Replicator(peers, group, replicas=3, acks=acks, further=self._further, compare=self._compare)
+
+    async def _compare(self, node: bytes) -> bool:
+        await asyncio.sleep(0.1)
+        self.compared.append(node)
+        return self.answers
 
     async def _further(self, crawl: bytes, copies: list[TaskReplica]) -> None:
         await asyncio.sleep(0.01)
@@ -275,4 +283,38 @@ async def test_more_records_than_a_queue_holds_become_safe_one_after_the_other(m
         office.become(view_of([0, 1]))
         await asyncio.sleep(10.0)
         assert sorted(map(int, office.safe)) == list(range(100))
+        assert not office.replicator.busy
+
+
+async def test_a_slow_backup_holds_up_nobody_for_long_and_is_compared_with_once_it_has_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long = [
+        each for n in range(400) if placement((each := copy(n, referrer="http://a.example/" + "x" * 900)).key)[0] < 16
+    ]
+    assert len(long) > 12
+    monkeypatch.setattr(
+        replicate, "LIMITS", dataclasses.replace(replicate.LIMITS, held_bytes_max=4 * record_bytes(long[0]))
+    )
+    slow = True
+
+    def answer(message: Request) -> Any:
+        return GONE if slow else taken(message)
+
+    async with an_office(view_of(range(6)), n3=answer) as office:
+        for number, each in enumerate(long):
+            office.keep(each, name=str(number))
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(3.0)
+        assert len(office.safe) == len(long)
+        assert office.peers.to(4), "the next nearest has what the slow one has no room for"
+        assert office.compared == []
+        assert office.replicator.busy_with(CRAWL)
+        slow, office.answers = False, False
+        await asyncio.sleep(2.0)
+        assert set(office.compared) == {node(3)}
+        assert office.replicator.busy_with(CRAWL), "it does not answer yet"
+        office.answers = True
+        await asyncio.sleep(1.0)
+        assert not office.replicator.busy_with(CRAWL)
         assert not office.replicator.busy

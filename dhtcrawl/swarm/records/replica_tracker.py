@@ -8,7 +8,16 @@ one for new.
 
     keep ─▶ ticket ──ToSend──▶ each target ── acked ──▶ W backups and all who join have it: Safe
                ▲                   ├─ refused, as its queue is full: waits for room, and until then is not safe
+               │                   │    └── none for ROOM_S: the next nearest node gets it instead
                └── aimed anew ◀────┴─ gone, or the view changed
+
+So a backup that is slower than the others holds up a record for `ROOM_S` at
+most, and once it has, for `SLOW_S` none that finds its queue full: a *stand-in*
+gets those. A record still has R other nodes and needs W acks, and of the backups
+that are left as many as there are, up to W. A stand-in hands over what it is not
+to keep (`dhtcrawl.swarm.records.sync`). A backup that was passed over *lacks*
+records; once it has room its records are compared with ours, and until then
+no crawl of which it lacks any is taken for over.
 
 Every replica is sent until it is acknowledged or its target is gone, also after
 the record has become safe. When the view changes, records that are not safe yet
@@ -20,7 +29,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.membership.view import MemberState, View
@@ -29,6 +38,10 @@ from dhtcrawl.swarm.records.wire import record_bytes
 
 Then = Callable[[], None]
 _PREFIXES_MAX = 65_536
+# How long a record waits for room in the queue of a backup: some batches of a node that is busy, not slow.
+ROOM_S = 2.0
+# For how long a backup that had none counts as slow, so that not every record waits so long.
+SLOW_S = 60.0
 
 
 class ReplicaKind(NamedTuple):
@@ -46,14 +59,24 @@ class _Batch:
     missing: int  # records that are not safe
 
 
+class Detour(NamedTuple):
+    """Who gets a record in place of those that have no room for it."""
+
+    passed: tuple[bytes, ...]  # backups and stand-ins without room
+    stand_ins: tuple[bytes, ...]
+
+    def left(self, backups: Sequence[bytes]) -> list[bytes]:
+        """The backups that were not passed over."""
+        return [node for node in backups if node not in self.passed]
+
+
 @dataclass(eq=False, slots=True)
 class ReplicaTicket:
     """A record that is not safe yet, or that some of its targets have not acknowledged."""
 
-    crawl: bytes
+    kind: ReplicaKind  # not whole: its targets have the record and need only the tombstone
     copy: TaskReplica
     size: int  # as a whole record, in bytes
-    over: bool  # its targets have the record and need only the tombstone
     batch: _Batch
     sent_to: dict[bytes, None] = field(init=False, default_factory=dict)
     acked: dict[bytes, None] = field(init=False, default_factory=dict)
@@ -62,6 +85,7 @@ class ReplicaTicket:
     view: View | None = field(default=None, init=False)  # by which `backups` and `joining` were computed
     backups: Sequence[bytes] = field(default=(), init=False)
     joining: Sequence[bytes] = field(default=(), init=False)  # or joined since the record was sent to them
+    detour: Detour | None = field(default=None, init=False)  # None: every target had room
 
     @property
     def safe(self) -> bool:
@@ -77,10 +101,25 @@ class ToSend(NamedTuple):
     tickets: list[ReplicaTicket]
 
 
+class CompareWith(NamedTuple):
+    """A node that was passed over has room: compare records with it until `lacking` says that it lacks none."""
+
+    node: bytes
+
+
+class AwaitRoom(NamedTuple):
+    """Call `no_room` after `ROOM_S`, unless `room` is called before."""
+
+    node: bytes
+
+
 class Safe(NamedTuple):
     """Call this: a record or a batch of records has become safe."""
 
     then: Then
+
+
+Effect: TypeAlias = ToSend | AwaitRoom | CompareWith | Safe
 
 
 class ReplicaTargets:
@@ -138,7 +177,10 @@ class ReplicaTracker:
         # Records that are not safe and replicas that are not acknowledged, by crawl.
         self._under_way: Counter[bytes] = Counter()
         self._unplaced: dict[bytes, list[tuple[ReplicaKind, ReplicaTicket]]] = {}  # by node whose queue is full
-        self._effects: list[ToSend | Safe] = []
+        self._awaited: dict[bytes, None] = {}  # nodes whose queue became full less than `ROOM_S` ago
+        self._slow: dict[bytes, float] = {}  # nodes whose queue was full for long, and until when they count as slow
+        self._lacking: dict[bytes, Counter[bytes]] = {}  # node that was passed over → records by crawl
+        self._effects: list[Effect] = []
 
     @property
     def busy(self) -> bool:
@@ -147,7 +189,7 @@ class ReplicaTracker:
 
     def busy_with(self, crawl: bytes) -> bool:
         """Whether a record of this crawl is not safe, or a replica of it is not acknowledged."""
-        return crawl in self._under_way
+        return crawl in self._under_way or any(crawl in crawls for crawls in self._lacking.values())
 
     def unsafe(self, crawl: bytes, key: bytes) -> bool:
         """Whether a record is not safe."""
@@ -159,7 +201,7 @@ class ReplicaTracker:
             self._targets = ReplicaTargets(view, self._own, self._replicas)
         return self._targets
 
-    def take_effects(self) -> list[ToSend | Safe]:
+    def take_effects(self) -> list[Effect]:
         """What is to be done outside, in this order."""
         effects, self._effects = self._effects, []
         return effects
@@ -169,8 +211,8 @@ class ReplicaTracker:
         if not copies or self.targets(view).alone:
             self._effects.append(Safe(then))
             return
-        batch = _Batch(then, len(copies))
-        tickets = [ReplicaTicket(crawl, copy, record_bytes(copy), over, batch) for copy in copies]
+        batch, kind = _Batch(then, len(copies)), ReplicaKind(crawl, not over)
+        tickets = [ReplicaTicket(kind, copy, record_bytes(copy), batch) for copy in copies]
         self._under_way[crawl] += len(tickets)
         for ticket in tickets:
             self._unsafe.setdefault((crawl, ticket.copy.key), []).append(ticket)
@@ -205,6 +247,8 @@ class ReplicaTracker:
 
     def view_changed(self, view: View) -> None:
         """Send the records that are not safe to their new replica sets."""
+        # What a node lacks that is gone is compared among those that are left.
+        self._lacking = {node: crawls for node, crawls in self._lacking.items() if node in view}
         for tickets in list(self._unsafe.values()):
             for ticket in list(tickets):
                 self._send(view, (ticket,))
@@ -214,7 +258,7 @@ class ReplicaTracker:
         """Note that a node has these on its disk."""
         for ticket in tickets:
             ticket.acked[node] = None
-            self._over(ticket.crawl)
+            self._over(ticket.kind.crawl)
             if not ticket.safe:
                 self._check(view, ticket)
 
@@ -222,25 +266,64 @@ class ReplicaTracker:
         """Note that a node is gone that did not acknowledge these."""
         for ticket in tickets:
             ticket.sent_to.pop(node, None)
-            self._over(ticket.crawl)
+            self._over(ticket.kind.crawl)
             if not ticket.safe:
                 self._send(view, (ticket,))
                 self._check(view, ticket)
 
-    def refused(self, node: bytes, kind: ReplicaKind, tickets: Iterable[ReplicaTicket]) -> None:
-        """Note that the queue for a node is full: these wait for room, and are not safe before they are queued."""
-        waiting = self._unplaced.setdefault(node, [])
+    def refused(self, view: View, node: bytes, kind: ReplicaKind, tickets: Iterable[ReplicaTicket], now: float) -> None:
+        """Note that the queue for a node is full.
+
+        These wait for room, and are not safe before they are queued; where the node is slow, others get them.
+        """
+        slow = self._slow.get(node, now) > now
         for ticket in tickets:
+            if slow and self._passes_over(view, node, ticket):
+                self._check(view, ticket)
+                continue
             ticket.unplaced += 1
-            waiting.append((kind, ticket))
+            self._unplaced.setdefault(node, []).append((kind, ticket))
+        if not slow and node not in self._awaited:
+            self._awaited[node] = None
+            self._effects.append(AwaitRoom(node))
+
+    def no_room(self, view: View, node: bytes, now: float) -> None:
+        """Note that the queue for a node was full for `ROOM_S`: others get what waits for it."""
+        self._slow = {each: until for each, until in self._slow.items() if until > now}
+        self._slow[node] = now + SLOW_S
+        self._awaited.pop(node, None)
+        left = []
+        for kind, ticket in self._unplaced.pop(node, ()):
+            if self._passes_over(view, node, ticket):
+                ticket.unplaced -= 1
+                self._check(view, ticket)
+            else:
+                left.append((kind, ticket))
+        if left:
+            self._unplaced[node] = left
 
     def room(self, node: bytes) -> dict[ReplicaKind, list[ReplicaTicket]]:
         """Take the tickets that waited for room in the queue for a node: queue them, then call `placed`."""
+        self._awaited.pop(node, None)
+        if node in self._lacking:
+            self._effects.append(CompareWith(node))
         by_kind: dict[ReplicaKind, list[ReplicaTicket]] = {}
         for kind, ticket in self._unplaced.pop(node, ()):
             ticket.unplaced -= 1
             by_kind.setdefault(kind, []).append(ticket)
         return by_kind
+
+    def lacking(self, node: bytes) -> Counter[bytes]:
+        """How many records of each crawl a node was passed over with, and was not compared with since."""
+        return Counter(self._lacking.get(node, ()))
+
+    def compared(self, node: bytes, lacked: Counter[bytes]) -> None:
+        """Note that a node has the same records as this one, but those that it was passed over with meanwhile."""
+        left = self.lacking(node) - lacked
+        if left:
+            self._lacking[node] = left
+        else:
+            self._lacking.pop(node, None)
 
     def placed(self, view: View, tickets: Iterable[ReplicaTicket]) -> None:
         """Note that these were queued after a wait: those that found room may be safe."""
@@ -251,21 +334,23 @@ class ReplicaTracker:
         """Send each record to those of its targets that it was not sent to."""
         outgoing: dict[tuple[bytes, ReplicaKind], list[ReplicaTicket]] = {}
         for ticket in tickets:
-            kind = ReplicaKind(ticket.crawl, not ticket.over)
             for node in self._targets_of(view, ticket):
                 if node not in ticket.sent_to:
                     ticket.sent_to[node] = None
-                    self._under_way[ticket.crawl] += 1
-                    outgoing.setdefault((node, kind), []).append(ticket)
+                    self._under_way[ticket.kind.crawl] += 1
+                    outgoing.setdefault((node, ticket.kind), []).append(ticket)
         self._effects += [ToSend(node, kind, theirs) for (node, kind), theirs in outgoing.items()]
 
     def _targets_of(self, view: View, ticket: ReplicaTicket) -> Sequence[bytes]:
         self._aim(view, ticket)
+        backups, detour = ticket.backups, ticket.detour
+        if detour is not None:
+            backups = [*detour.left(backups), *detour.stand_ins]
         if ticket.copy.task.place is None and not ticket.joining:
-            return ticket.backups
-        targets = [*ticket.backups, *ticket.joining]
+            return backups
+        targets = [*backups, *ticket.joining]
         # The node that has the page gets every version of its record.
-        holder = self._holder(ticket.crawl, ticket.copy)
+        holder = self._holder(ticket.kind.crawl, ticket.copy)
         if holder is not None and holder not in targets and holder in view:
             targets.append(holder)
         return targets
@@ -286,6 +371,47 @@ class ReplicaTracker:
             if before:
                 # A node that was sent it while joining may own the key now: it must have the record first.
                 ticket.joining = [*ticket.joining, *(node for node in before if node in ticket.backups)]
+            if ticket.detour is not None:
+                self._aim_past(view, ticket, ticket.detour)
+
+    def _aim_past(self, view: View, ticket: ReplicaTicket, detour: Detour) -> None:
+        """Note by this view who stands in for the backups of a record that were passed over."""
+        # One that joins anew has to have it; and who is a backup now stands in for none.
+        passed = tuple(node for node in detour.passed if node not in ticket.joining)
+        stand_ins = tuple(node for node in detour.stand_ins if node in view and node not in ticket.backups)
+        ticket.detour = Detour(passed, stand_ins)
+        for _ in range(sum(node in passed for node in ticket.backups) - len(stand_ins)):
+            found = self._next(view, ticket, ticket.detour)
+            if found is None:
+                break
+            ticket.detour = Detour(passed, (*ticket.detour.stand_ins, found))
+
+    def _passes_over(self, view: View, node: bytes, ticket: ReplicaTicket) -> bool:
+        """Whether another node gets a record instead of this one, whose queue is full.
+
+        There may be none; and who joins, or has the page, has to have it.
+        """
+        self._aim(view, ticket)
+        detour = ticket.detour or Detour((), ())
+        replaceable = node in ticket.backups or node in detour.stand_ins
+        if not replaceable or node in ticket.joining or node == self._holder(ticket.kind.crawl, ticket.copy):
+            return False
+        found = self._next(view, ticket, detour)
+        if found is None:
+            return False
+        ticket.detour = Detour((*detour.passed, node), (*(each for each in detour.stand_ins if each != node), found))
+        ticket.sent_to.pop(node, None)
+        if node in ticket.backups:
+            self._lacking.setdefault(node, Counter())[ticket.kind.crawl] += 1
+        self._over(ticket.kind.crawl)
+        self._send(view, (ticket,))
+        return True
+
+    def _next(self, view: View, ticket: ReplicaTicket, detour: Detour) -> bytes | None:
+        """The nearest node that a record was not sent to, and that is not slow."""
+        without = {self._own, *ticket.sent_to, *detour.passed, *detour.stand_ins, *self._slow}
+        nearest = view.closest(placement(ticket.copy.key), len(without) + 1)
+        return next((member.id for member in nearest if member.id not in without), None)
 
     def _check(self, view: View, ticket: ReplicaTicket) -> None:
         """Note that a record is safe, if it is."""
@@ -295,17 +421,22 @@ class ReplicaTracker:
         acked, backups = ticket.acked, ticket.backups
         if len(acked) < self._acks and len(acked) < len(backups):
             return  # the usual case, before the backups are looked at one by one
+        if ticket.detour is not None:
+            backups = ticket.detour.left(backups)
+            among = [*backups, *ticket.detour.stand_ins]
+            if sum([node in acked for node in among]) < min(self._acks, len(among)):
+                return
         if sum([node in acked for node in backups]) < min(self._acks, len(backups)) or ticket.unplaced:
             return
         if ticket.joining and any(node not in acked for node in ticket.joining):
             return
         waiters, ticket.waiters = ticket.waiters, None
-        key = (ticket.crawl, ticket.copy.key)
+        key = (ticket.kind.crawl, ticket.copy.key)
         tickets = self._unsafe[key]
         tickets.remove(ticket)
         if not tickets:
             del self._unsafe[key]
-        self._over(ticket.crawl)
+        self._over(ticket.kind.crawl)
         self._effects += map(Safe, waiters)
         ticket.batch.missing -= 1
         if not ticket.batch.missing:

@@ -18,12 +18,21 @@ from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.deliver.deliverer import Deliverer
 from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
 from dhtcrawl.swarm.records import wire
-from dhtcrawl.swarm.records.replica_tracker import ReplicaKind, ReplicaTicket, ReplicaTracker, Then, ToSend
+from dhtcrawl.swarm.records.replica_tracker import (
+    ROOM_S,
+    AwaitRoom,
+    CompareWith,
+    ReplicaKind,
+    ReplicaTicket,
+    ReplicaTracker,
+    Then,
+    ToSend,
+)
 
 LIMITS = DeliveryLimits(
     batch_bytes_max=wire.RECORDS_BYTES_MAX,
-    # Some 40,000 records. A record that finds the queue of a target full is not safe until there is room:
-    # its page stays in flight and the links to it unacknowledged, which slows the fetchers down.
+    # Some 40,000 records. A record that finds the queue of a target full is not safe until there is room, or
+    # another node has it: its page stays in flight and the links to it unacknowledged, which slows the fetchers down.
     held_bytes_max=16 << 20,
     linger_s=0.02,
     pause_s=0.2,
@@ -42,15 +51,22 @@ class Replicator:
         replicas: int,
         acks: int,
         further: Callable[[bytes, list[TaskReplica]], Awaitable[object]],
+        compare: Callable[[bytes], Awaitable[bool]],
         heir_of: Callable[[bytes, str], str | None] = lambda crawl, node: node,
     ) -> None:
         """`further(crawl, copies)` merges records that a backup knew better (I6), and returns once that is done.
+
+        `compare(node)` makes the records the same that this node and another both keep; whether that one answered.
 
         `heir_of(crawl, node)` is the node that has the pages that `node` fetched: itself, or its heir.
         """
         self.records_sent = 0
         self._peers = peers
         self._further = further
+        self._compare = compare
+        self._group = group
+        self._comparing: set[bytes] = set()
+        self._timers: dict[bytes, asyncio.TimerHandle] = {}  # of nodes whose queue is full
         self._tracker = ReplicaTracker(peers.view, peers.node_id, replicas=replicas, acks=acks, heir_of=heir_of)
         self._deliverer: Deliverer[ReplicaTicket] = Deliverer(
             group,
@@ -150,13 +166,33 @@ class Replicator:
             return Rest(refused=failed)
         if failed:
             self._put(batch.node, ReplicaKind(kind.crawl, whole=True), failed)
+            self._act()
         return Rest()
 
     def _given_back(self, node: bytes, tickets: list[ReplicaTicket]) -> None:
         self._tracker.gone(self._peers.view, node, tickets)
         self._act()
 
+    async def _compare_with(self, node: bytes) -> None:
+        """Compare records with a node that was passed over, until it lacks none, or is gone."""
+        try:
+            while lacked := self._tracker.lacking(node):
+                if await self._compare(node):
+                    self._tracker.compared(node, lacked)
+                else:
+                    await asyncio.sleep(LIMITS.pause_s)
+        finally:
+            self._comparing.discard(node)
+
+    def _no_room(self, node: bytes) -> None:
+        self._timers.pop(node, None)
+        self._tracker.no_room(self._peers.view, node, asyncio.get_running_loop().time())
+        self._act()
+
     def _room(self, node: bytes) -> None:
+        timer = self._timers.pop(node, None)
+        if timer is not None:
+            timer.cancel()
         waiting = self._tracker.room(node)
         for kind, tickets in waiting.items():
             self._put(node, kind, tickets)
@@ -165,13 +201,22 @@ class Replicator:
         self._act()
 
     def _act(self) -> None:
-        for effect in self._tracker.take_effects():
-            if isinstance(effect, ToSend):
-                self._put(effect.node, effect.kind, effect.tickets)
-            else:
-                effect.then()
+        while effects := self._tracker.take_effects():
+            for effect in effects:
+                if isinstance(effect, ToSend):
+                    self._put(effect.node, effect.kind, effect.tickets)
+                elif isinstance(effect, AwaitRoom):
+                    loop = asyncio.get_running_loop()
+                    self._timers[effect.node] = loop.call_later(ROOM_S, self._no_room, effect.node)
+                elif isinstance(effect, CompareWith):
+                    if effect.node not in self._comparing:
+                        self._comparing.add(effect.node)
+                        self._group.create_task(self._compare_with(effect.node))
+                else:
+                    effect.then()
 
     def _put(self, node: bytes, kind: ReplicaKind, tickets: list[ReplicaTicket]) -> None:
         taken = self._deliverer.put(node, tickets, kind)
         if taken < len(tickets):
-            self._tracker.refused(node, kind, tickets[taken:])
+            now = asyncio.get_running_loop().time()
+            self._tracker.refused(self._peers.view, node, kind, tickets[taken:], now)
