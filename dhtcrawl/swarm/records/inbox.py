@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from dhtcrawl.errors import StorageError
-from dhtcrawl.keyspace import KEY_BYTES, TaskKeys, placement, unknown_keys
+from dhtcrawl.keyspace import KEY_BYTES, TaskKeys, unknown_keys
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers
@@ -122,7 +122,7 @@ class Inbox:
     ) -> tuple[bytearray, bytearray, list[PeerRow]]:
         """Find each link's owner: the codes, an index into the owners for each that moved, and these owners."""
         view, own = self._peers.view, self._peers.node_id
-        owners = view.owners([NO_PLACE if link is None else placement(link.key) for link in links])
+        owners = view.owners([NO_PLACE if link is None else link.key[:KEY_BYTES] for link in links])  # their placements
         codes, moved = bytearray(), bytearray()
         named: dict[bytes, int] = {}
         rows: list[PeerRow] = []

@@ -166,11 +166,19 @@ def _all_found(task_keys: Sequence[bytes], urls: Sequence[str], referrers: Seque
         or not "".join(referrers).isascii()
     ):
         return False
-    if not all(map(_is_canonical, {url[: url.index("/", _HOST_AT)] for url in urls})):
+    if not all(map(_is_canonical, _origins_of(urls))):
         return False
     if keys.mode == "url":
         return url_keys(lines.encode("ascii").split(b"\n")) == list(task_keys)
     return all(keys.fits(key, url, host_of(url)) for key, url in zip(task_keys, urls, strict=True))
+
+
+def _origins_of(urls: Sequence[str]) -> set[str]:
+    """The origins of http(s) URLs that have a path; those of a frame are often the same."""
+    first = urls[0][: urls[0].index("/", _HOST_AT)]
+    if all(map(str.startswith, urls, repeat(first + "/"))):
+        return {first}
+    return {url[: url.index("/", _HOST_AT)] for url in urls}
 
 
 @lru_cache(maxsize=16_384)
