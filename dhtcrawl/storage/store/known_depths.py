@@ -95,7 +95,7 @@ class DepthTable:
 
     def _put(self, slots: array[int], task_keys: Sequence[bytes], depths: Iterable[int], salt: int) -> None:
         groups = self._groups
-        within, low = len(slots) - 1 - groups, salt & groups
+        within, low, filled = len(slots) - 1 - groups, salt & groups, self._filled
         for (at, bits), depth in zip(_parts(task_keys), depths, strict=True):
             tag, group = (bits ^ salt) | _DEPTH, at & groups ^ low
             first, second = group | tag >> _A & within, group | tag >> _B & within
@@ -108,12 +108,13 @@ class DepthTable:
                 continue
             else:
                 place = first if one == _NONE else second if other == _NONE else self._room(slots, first, second)
-                self._filled += slots[place] == _NONE
+                filled += slots[place] == _NONE
             if depth < _DEPTH:
-                slots[place] = tag - _DEPTH + depth
+                slots[place] = tag ^ (_DEPTH ^ depth)
             else:
-                self._filled -= slots[place] != _NONE
+                filled -= slots[place] != _NONE
                 slots[place] = _NONE
+        self._filled = filled
 
     def _room(self, slots: array[int], first: int, second: int) -> int:
         """The one of two slots that is to be used: empty, if one is there or whose task has another place to go."""
