@@ -9,7 +9,7 @@ from .conftest import Serve
 from .crawler import Crawler
 from .nginx import Nginx
 from .outputs import Outputs
-from .sites import ALL, SQLITE, START, DocSite
+from .sites import ALL, DOCBOOK, START, DocSite
 from .truth import Truth, truth_of
 
 CLEAN = {"complete": True, "lost": 0, "pages_missing": 0, "refetches": 0, "politeness_violations": 0}
@@ -27,7 +27,7 @@ def test_a_real_site_is_crawled_whole_and_each_page_once(
 def test_keys_by_host_change_where_tasks_live_and_nothing_else(
     serve: Serve, crawler: Crawler, outputs: Outputs
 ) -> None:
-    crawl_and_compare(SQLITE, serve(SQLITE), crawler, outputs, "--key", "host")
+    crawl_and_compare(DOCBOOK, serve(DOCBOOK), crawler, outputs, "--key", "host")
 
 
 def crawl_and_compare(site: DocSite, server: Nginx, crawler: Crawler, outputs: Outputs, *options: str) -> None:

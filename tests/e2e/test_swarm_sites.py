@@ -13,7 +13,7 @@ import pytest
 from .conftest import Serve
 from .crawler import Crawler
 from .outputs import Outputs
-from .sites import ALL, GNUPLOT, SQLITE, START, DocSite
+from .sites import ALL, DOCBOOK, GNUPLOT, START, DocSite
 from .swarm import Swarm, submitted
 from .test_real_sites import CLEAN, assert_exactly_the_site
 from .truth import truth_of
@@ -21,7 +21,7 @@ from .truth import truth_of
 RUNS = [
     *((5, site, key) for site, key in zip(ALL, ("host", "url", "url", "host"), strict=True)),
     (3, GNUPLOT, "url"),
-    (1, SQLITE, "host"),
+    (1, DOCBOOK, "host"),
 ]
 
 
