@@ -21,10 +21,11 @@ from dhtcrawl.swarm.assignment import assigner_state, policies
 from dhtcrawl.swarm.assignment.candidates import Candidates
 
 NODES = 4
+FEW = 40  # pages, where their number does not matter
 
 
-def crawl(policy: str, **fields: Any) -> ScenarioResult:
-    return simulate(Scenario(nodes=NODES, hosts=4, pages=80, delay_s=0.0, concurrency=4, policy=policy, **fields), 3)
+def crawl(policy: str, pages: int = 80) -> ScenarioResult:
+    return simulate(Scenario(nodes=NODES, hosts=4, pages=pages, delay_s=0.0, concurrency=4, policy=policy), 3)
 
 
 def whole(result: ScenarioResult) -> None:
@@ -141,7 +142,7 @@ def test_under_a_broken_policy_the_crawl_goes_on_and_says_so(
     broken: type[Policy], said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(policies, "load", lambda name, allowed: broken)
-    whole(crawl("dynamic"))
+    whole(crawl("dynamic", FEW))
     assert any(said in line for line in caplog.messages), caplog.messages
 
 
@@ -164,7 +165,7 @@ def test_under_a_policy_with_a_broken_planner_the_crawl_goes_on_without_plans(
         planner = planning
 
     monkeypatch.setattr(policies, "load", lambda name, allowed: Planned)
-    whole(crawl("balanced"))
+    whole(crawl("balanced", FEW))
     assert any(said in line for line in caplog.messages), caplog.messages
 
 
@@ -175,7 +176,7 @@ def test_under_a_policy_that_hangs_the_crawl_goes_on_and_says_so(
         return None
 
     monkeypatch.setattr(policies.Policies, "decide", too_long)
-    whole(crawl("dynamic"))
+    whole(crawl("dynamic", FEW))
     assert any("did not answer" in line for line in caplog.messages)
 
 
@@ -188,7 +189,7 @@ def test_what_a_policy_ranks_nobody_for_waits_and_is_not_forgotten(monkeypatch: 
             return [each.node for each in candidates] if asked[task.key] > 5 else []
 
     monkeypatch.setattr(policies, "load", lambda name, allowed: Reluctant)
-    whole(crawl("dynamic"))
+    whole(crawl("dynamic", FEW))
     assert min(asked.values()) > 5
 
 
@@ -199,7 +200,7 @@ def test_what_a_policy_ranks_nobody_for_waits_and_is_not_forgotten(monkeypatch: 
 )
 def test_who_comes_or_goes_makes_nobody_fetch_a_page_again(policy: str, change: dict[str, Any]) -> None:
     """Slow pages, so that much is in flight, at nodes that do not own it, when owners change."""
-    scenario = Scenario(nodes=10, hosts=8, pages=150, delay_s=0.0, concurrency=8, broken=0.0, policy=policy, **change)
+    scenario = Scenario(nodes=10, hosts=8, pages=100, delay_s=0.0, concurrency=8, broken=0.0, policy=policy, **change)
     result = simulate(scenario, 1)
     assert result.faults, "or the test shows nothing"
     whole(result)

@@ -18,7 +18,7 @@ from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.swarm.lifecycle import audit
 
-CROWD = Scenario(nodes=14, hosts=6, pages=100, delay_s=0.0, loss=0.02, crash_every_s=1.5)
+CROWD = Scenario(nodes=14, hosts=6, pages=60, delay_s=0.0, loss=0.02, crash_every_s=1.5)
 
 
 def test_two_small_swarms_are_measured_and_drawn(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -106,7 +106,7 @@ def test_a_node_that_reaches_nobody_at_first_is_waited_for_in_its_next_life(monk
 
 def test_a_larger_swarm_with_loss_and_a_crash_is_the_same_twice() -> None:
     """The small sister of forty_nodes.toml."""
-    what = scenario(nodes=10, hosts=8, pages=200, loss=0.01, crashes=1, crash_every_s=3, concurrency=16)
+    what = scenario(nodes=10, hosts=8, pages=100, loss=0.01, crashes=1, crash_every_s=3, concurrency=16)
     results = [simulate_swarm(what, 1) for _ in range(2)]
     assert [result.violations for result in results] == [[], []]
     assert results[0].crashes == 1
