@@ -14,8 +14,8 @@ record carries its URL and the URL is compared where it matters.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -85,7 +85,8 @@ class TaskKeys:
     """How the URLs of a crawl become task keys."""
 
     mode: KeyMode = "url"
-    placed: Mapping[str, bytes] = field(default_factory=dict)  # the first 20 bytes of some URLs' keys
+    # The first 20 bytes of some keys, by URL and host; None of the others.
+    place_of: Callable[[str, str], bytes | None] | None = None
 
     @property
     def width(self) -> int:
@@ -95,16 +96,16 @@ class TaskKeys:
     def of(self, url: str, host: str) -> bytes:
         """The task key of a canonical URL on `host`."""
         own = url_key(url)
-        return own if self.mode == "url" else self._place(url, host, own) + own
+        return own if self.mode == "url" else (self._place(url, host) or own) + own
 
     def fits(self, key: bytes, url: str, host: str) -> bool:
         """Whether `key` is the one of a URL; who checks a peer's word knows the host."""
         return key == self.of(url, host)
 
-    def _place(self, url: str, host: str, own: bytes) -> bytes:
+    def _place(self, url: str, host: str) -> bytes | None:
         if self.mode == "host":
             return host_key(host)
-        return self.placed.get(url, own)
+        return None if self.place_of is None else self.place_of(url, host)
 
 
 class UnknownKeys(TaskKeys):

@@ -12,16 +12,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from itertools import islice
+from typing import Any, Final, cast, overload
 
 import msgpack
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import UsageError
 from dhtcrawl.keyspace import CRAWL_ID_BYTES, KeyMode, TaskKeys, url_key
-from dhtcrawl.searches import Search, Searches, read_searches
+from dhtcrawl.searches import Searches, read_searches
 from dhtcrawl.url import CANON_VERSION, canonicalize, host_of
 
 NONCE_BYTES = 16
@@ -38,7 +39,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")
 
 @dataclass(frozen=True, slots=True)
 class CrawlSpec:
-    """One crawl. Seeds are canonical, in the order given, without repeats."""
+    """One crawl. Seeds are canonical, in the order given, without repeats; pages of results are seeds beside them."""
 
     seeds: tuple[str, ...]
     settings: CrawlSettings
@@ -49,8 +50,12 @@ class CrawlSpec:
 
     def __post_init__(self) -> None:
         mode = cast(KeyMode, self.settings.key)
-        placed = self.searches.placements(self.seeds) if mode == "search" else {}
-        object.__setattr__(self, "keys", TaskKeys(mode, placed))
+        object.__setattr__(self, "keys", TaskKeys(mode, self.searches.place_of if mode == "search" else None))
+
+    @property
+    def all_seeds(self) -> AllSeeds:
+        """The seeds and the pages of results."""
+        return AllSeeds(self.seeds, self.searches)
 
     @property
     def user_agent(self) -> str:
@@ -60,7 +65,8 @@ class CrawlSpec:
     @property
     def private_hosts(self) -> frozenset[str]:
         """The hosts that may live on private addresses."""
-        return frozenset(map(host_of, self.seeds)) if self.settings.allow_private else frozenset()
+        hosts = (*map(host_of, self.seeds), *(engine.host for engine in self.searches.engines))
+        return frozenset(hosts) if self.settings.allow_private else frozenset()
 
     def key_of(self, url: str) -> bytes:
         if self.settings.key == "url":  # asked for each link; the host is not in such keys
@@ -70,12 +76,7 @@ class CrawlSpec:
     @property
     def types(self) -> dict[str, str]:
         """By host, the type of nodes that alone may ask it; other hosts may be asked by all."""
-        found = (search for search in self.searches.searches if search.type)
-        return {host_of(self.seeds[search.runs[0][0]]): search.type for search in found}
-
-    def searches_by_url(self) -> dict[str, list[tuple[Search, int]]]:
-        """The searches of each page of results, by its URL, each with the number of the page."""
-        return {self.seeds[seed]: found for seed, found in self.searches.by_seed().items()}
+        return self.searches.types
 
     def canonical(self) -> bytes:
         """The bytes that the crawl id is a digest of."""
@@ -104,9 +105,38 @@ class CrawlSpec:
         names = {f.name for f in dataclasses.fields(CrawlSettings)}
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items() if k in names}
         seeds = tuple(fields["seeds"])
-        searches = read_searches(fields.get("searches", {}), len(seeds))
+        searches = read_searches(fields.get("searches", {}))
         rules = fields.get("rules", "")
         return cls(seeds, CrawlSettings(**values), fields["canon_version"], searches, rules)
+
+
+class AllSeeds(Sequence[str]):
+    """The seeds of a crawl, then its pages of results, which are made at need; one may stand there twice."""
+
+    def __init__(self, seeds: tuple[str, ...], searches: Searches) -> None:
+        self._seeds = seeds
+        self._searches = searches
+
+    def __len__(self) -> int:
+        return len(self._seeds) + len(self._searches)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._seeds
+        for page in self._searches.pages():
+            if page.url is not None:
+                yield page.url
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        """One of them, counted from 0 on, or those of a slice; it takes as long as making all before it."""
+        if isinstance(place, slice):
+            return list(islice(self, place.start, place.stop, place.step))
+        for url in islice(self, place, None):
+            return url
+        raise IndexError(place)
 
 
 def typed_url(text: str) -> str | None:
@@ -130,8 +160,8 @@ def web_address(text: str, hint: str = "something like https://example.org/") ->
     return url
 
 
-def make_spec(seeds: Iterable[str], settings: CrawlSettings) -> CrawlSpec:
-    """A spec from what a user typed.
+def make_spec(seeds: Iterable[str], settings: CrawlSettings, searches: Searches | None = None) -> CrawlSpec:
+    """A spec from what a user typed; without `searches` it needs a seed.
 
     Raises:
         UsageError: a seed is no http(s) URL, or there is none.
@@ -142,6 +172,6 @@ def make_spec(seeds: Iterable[str], settings: CrawlSettings) -> CrawlSpec:
         if _CREDENTIALS.match(seed.strip()):
             raise UsageError(f"{seed.strip()!r} has a password in it, which is never sent; leave it out")
         canonical[url] = None
-    if not canonical:
+    if not canonical and not searches:
         raise UsageError("no seed given; name at least one URL to start from")
-    return CrawlSpec(tuple(canonical), settings)
+    return CrawlSpec(tuple(canonical), settings, searches=searches or Searches())

@@ -39,7 +39,7 @@ def in_swarm(client: NodeClient, crawl: str) -> Ask:
 
 
 @contextmanager
-def in_collection(data_dir: Path, crawl: str) -> Iterator[tuple[tuple[str, ...], Ask]]:
+def in_collection(data_dir: Path, crawl: str) -> Iterator[tuple[Sequence[str], Ask]]:
     """The seeds of a gathered crawl, and how to ask its store, which is held meanwhile.
 
     Raises:
@@ -52,7 +52,7 @@ def in_collection(data_dir: Path, crawl: str) -> Iterator[tuple[tuple[str, ...],
         async def ask(url: str) -> Answer:
             return explain(txn, record, url)
 
-        yield record.spec.seeds, ask
+        yield record.spec.all_seeds, ask
 
 
 async def first_causes(seeds: Sequence[str], ask: Ask, asked_max: int = ASKED_IN_STORE) -> list[str]:

@@ -107,11 +107,11 @@ async def _crawl(config: Config, spec: CrawlSpec, out_dir: Path, data_dir: Path,
             summary, exit_code = await _run(running, progress)
         ask = partial(_explained, node, record)
         nothing = exit_code == Exit.NOTHING_FETCHED
-        causes = "" if as_json or nothing else shown(await first_causes(spec.seeds, ask))
+        causes = "" if as_json or nothing else shown(await first_causes(spec.all_seeds, ask))
         text = describe(summary, running.crawl.stopped, out_dir) + causes
         print_result(summary.to_json() if as_json else text)
         if nothing:
-            raise await nothing_fetched(spec.seeds, ask, pages=summary.pages)
+            raise await nothing_fetched(spec.all_seeds, ask, pages=summary.pages)
     return exit_code
 
 

@@ -91,7 +91,7 @@ def _differences(begun: Plain, now: Plain) -> list[str]:
     if isinstance(begun.rules, str) and begun.rules != now.rules:
         told.append("--rules says other rules")
     if not told and isinstance(begun.searches, Mapping) and begun.searches != now.searches:
-        told.append("--template says other tasks for the same pages, or other delays")
+        told.append("--template says other tasks or engines")
     return told
 
 

@@ -285,7 +285,8 @@ async def _claim(committer: Committer, record: CrawlRecord, out: Path, dirs: Out
             await _forget(committer, crawl.crawl_id, dirs)
         elif crawl.crawl_id != record.crawl_id:
             raise UsageError(
-                f"{out} holds another crawl, of {crawl.spec.seeds[0]}; name another directory with --out for this one"
+                f"{out} holds another crawl, of {crawl.spec.all_seeds[0]}; "
+                "name another directory with --out for this one"
             )
         elif crawl.ended == COMPLETE:
             raise UsageError(f"{out} holds this crawl, complete; name another directory with --out to gather it anew")

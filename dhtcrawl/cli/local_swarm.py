@@ -116,7 +116,7 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
         client = await stack.enter_async_context(NodeClient(parse_address(swarm[0].admin)))
         crawl, resumed = await _find_or_submit(client, spec, out)
         screen = Screen()
-        screen.say(f"{'going on with' if resumed else 'crawling'} {some(spec.seeds)} with {nodes} nodes")
+        screen.say(f"{'going on with' if resumed else 'crawling'} {some(spec.all_seeds)} with {nodes} nodes")
         try:
             end: dict[str, Any] | None = await _follow(client, crawl, screen, swarm)
         except Interrupted:

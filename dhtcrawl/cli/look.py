@@ -196,14 +196,12 @@ def _all_crawls(rows: list[dict[str, Any]], width: int) -> str:
 
 def one_crawl(crawl: Mapping[str, Any], width: int) -> str:
     """A crawl over the whole swarm: its figures, what it waits for, what each node did."""
-    spec = crawl.get("spec")
-    seeds = spec.get("seeds", []) if isinstance(spec, Mapping) else []
     counters = _counters(crawl)
     shown = {
         "crawl": crawl.get("crawl"),
         "state": crawl.get("ended") or _standing(crawl).get("state") or crawl.get("state"),
         "because": _standing(crawl).get("text"),
-        "seeds": some(seeds),
+        "seeds": some(crawl.get("seeds", []), crawl.get("seeds_total")),
         "coordinator": crawl.get("coordinator"),
         "figures of": None if crawl.get("counters_of") == "swarm" else crawl.get("counters_of"),
         "waiting for": crawl.get("waiting_for"),

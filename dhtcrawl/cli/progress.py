@@ -36,7 +36,7 @@ class CrawlProgress:
     def __enter__(self) -> CrawlProgress:
         verb = "going on with" if self._resumed else "crawling"
         unsafe = "" if self._sync else " (storage.sync is off)"
-        self._screen.say(f"{verb} {some(self._crawl.parts.start.spec.seeds)}{unsafe}")
+        self._screen.say(f"{verb} {some(self._crawl.parts.start.spec.all_seeds)}{unsafe}")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:

@@ -70,7 +70,7 @@ async def _submit(access: NodeAccess, spec: CrawlSpec, *, wait: bool, out: Path 
         if not as_json:
             click.echo(crawl)
         screen = Screen()
-        screen.say(f"crawl {short(crawl)}: {some(spec.seeds)}")
+        screen.say(f"crawl {short(crawl)}: {some(spec.all_seeds)}")
         try:
             end = await follow(client, crawl, screen)
         except Interrupted:
@@ -90,10 +90,10 @@ async def _told(client: NodeClient, crawl: str, spec: CrawlSpec, end: dict[str, 
     """Print the end of a crawl whose outputs stay with the nodes, and why seeds brought nothing."""
     code, ask = exit_of(str(end.get("ended", ""))), in_swarm(client, crawl)
     nothing = code == Exit.NOTHING_FETCHED
-    causes = "" if as_json or nothing else shown(await first_causes(spec.seeds, ask, ASKED_IN_SWARM))
+    causes = "" if as_json or nothing else shown(await first_causes(spec.all_seeds, ask, ASKED_IN_SWARM))
     click.echo(json.dumps(end) if as_json else describe_end(end) + causes)
     if nothing:
-        raise await nothing_fetched(spec.seeds, ask, pages=count_of(end, "pages"))
+        raise await nothing_fetched(spec.all_seeds, ask, pages=count_of(end, "pages"))
     return code
 
 

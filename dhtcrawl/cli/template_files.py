@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Final
 from dhtcrawl.cli.text_files import text_of
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.searches import Search, Searches, searches_of
+from dhtcrawl.searches import RESULTS_MAX
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.templates.expand import ActualTask, expand
+from dhtcrawl.templates.expand import searches_of
 from dhtcrawl.templates.segment import Dictionary
 from dhtcrawl.templates.template_file import SEGMENTERS, TemplateFile, read
 
@@ -28,24 +27,13 @@ def with_template(seeds: Iterable[str], settings: CrawlSettings, template: Path)
         UsageError: a seed is no http(s) URL.
         ConfigError: the file cannot be read, or says what makes no sense.
     """
-    file, dictionary = read_template(template)
-    expanded = list(expand(file, dictionary))
-    tasks = [task for task in expanded if isinstance(task, ActualTask)]
-    if len(tasks) < len(expanded):
-        raise ConfigError(too_long(template, len(expanded) - len(tasks)))
-    spec = make_spec([*seeds, *(task.url for task in tasks)], settings)
-    return replace(spec, searches=_searches(spec, file, tasks))
-
-
-def _searches(spec: CrawlSpec, file: TemplateFile, tasks: Iterable[ActualTask]) -> Searches:
-    places = {url: place for place, url in enumerate(spec.seeds)}
-    pages = ((Search(task.task, task.engine, task.site, task.type), places[task.url], task.page) for task in tasks)
-    delays: dict[str, float] = {}
-    for engine in file.engines.values():
-        if engine.delay_s is not None:
-            # One that two engines share is asked as seldom as either wants.
-            delays[engine.host] = max(engine.delay_s, delays.get(engine.host, 0.0))
-    return searches_of(pages, delays)
+    searches = searches_of(*read_template(template))
+    if len(searches) > RESULTS_MAX:
+        raise ConfigError(f"{template}: has {len(searches)} tasks; a crawl takes up to {RESULTS_MAX}, split the file")
+    skipped = searches.without_url()
+    if skipped:
+        raise ConfigError(too_long(template, skipped))
+    return make_spec(seeds, settings, searches)
 
 
 def too_long(file: object, count: int) -> str:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import NamedTuple
 
+from dhtcrawl.encodings import decode
 from dhtcrawl.fetch import body, charset, header_fields, links
-from dhtcrawl.fetch.encodings import decode
-from dhtcrawl.fetch.query_charset import UTF_8, in_charset
+from dhtcrawl.query_charset import UTF_8, in_charset
 from dhtcrawl.url import canonicalize
 
 _SNIFF_BYTES = 64 << 10

@@ -30,6 +30,7 @@ from dhtcrawl.crawl.record_finder import finder_of
 from dhtcrawl.crawl.refill import Refill
 from dhtcrawl.crawl.resends import Resends
 from dhtcrawl.crawl.rounds import CrawlCounters
+from dhtcrawl.crawl.seed_links import seed_parts
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.loop_state import loop_state
@@ -350,12 +351,10 @@ class Crawl:
 
     async def _begin(self) -> None:
         """Queue the seeds, resume unfinished pages, and bring hosts with work into memory."""
-        submit, start, alone = self._s.committer.submit, self.parts.start, self._s.ports.ownership.alone
-        crawl = start.crawl_id
+        submit, alone = self._s.committer.submit, self._s.ports.ownership.alone
+        crawl = self.parts.start.crawl_id
         if alone:
-            seeds = [tasks.Link(start.spec.key_of(seed), seed, 0, "", 0, True) for seed in start.spec.seeds]
-            orders = self.parts.orders
-            await submit(partial(tasks.accept, crawl=crawl, links=seeds, orders=orders, depth_matters=False))
+            await self._seed()
         cursor = b""
         while pages := await submit(partial(tasks.unsettled, crawl=crawl, limit=1000, cursor=cursor)):
             for page in pages:
@@ -365,6 +364,16 @@ class Crawl:
         self._refill.wanted()
         if not alone:
             self.parts.intake.look_again()
+
+    async def _seed(self) -> None:
+        """Queue the seeds of a crawl of one node, from where an earlier run was."""
+        submit, start = self._s.committer.submit, self.parts.start
+        begun = await submit(partial(tasks.seeded, crawl=start.crawl_id))
+        for part in seed_parts(start.spec, begun):
+            seed = partial(tasks.seed, crawl=start.crawl_id, tasks=part.tasks)
+            await submit(partial(seed, links=part.links, orders=self.parts.orders))
+            if self._stage.ended.is_set():
+                return  # stopped
 
     def _end(self, how: str) -> None:
         crawl, running = self.parts.start.crawl_id.hex(), self._fetchers.running

@@ -64,7 +64,7 @@ def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
     skipped = txn.get(keys.SKIPPED + crawl.crawl_id + url_key(url))
     if skipped is not None:
         return answer | {"state": "skipped", "reason": unpack(skipped)[1]}
-    refusal = Scope([*crawl.spec.seeds, *crawl.aliases], crawl.spec.settings).refuses(url)
+    refusal = Scope([*crawl.spec.seeds, *crawl.aliases], crawl.spec.settings, searches=crawl.spec.searches).refuses(url)
     return answer | {"state": "unknown", "in_scope": refusal is None, "reason": refusal}
 
 
@@ -77,12 +77,12 @@ def _found_at(txn: Txn, crawl: CrawlRecord, task: Task) -> dict[str, Any]:
 
 def _searches(crawl: CrawlRecord, url: str) -> dict[str, Any]:
     """What a page of results is for; the first few of them."""
-    found = crawl.spec.searches_by_url().get(url) if crawl.spec.searches else None
-    return {} if found is None else {"searches": [named(*each) for each in found[:SEARCHES_TOLD]]}
+    found = crawl.spec.searches.of(url)
+    return {"searches": [named(search) for search in found[:SEARCHES_TOLD]]} if found else {}
 
 
 def _node_type(crawl: CrawlRecord, url: str) -> dict[str, Any]:
-    wanted = crawl.spec.types.get(host_of(url)) if crawl.spec.searches else None
+    wanted = crawl.spec.types.get(host_of(url))
     return {} if wanted is None else {"node_type": wanted}
 
 

@@ -19,6 +19,7 @@ from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.rounds import CrawlStart
 from dhtcrawl.crawl.safe_tasks import SafeTasks
+from dhtcrawl.crawl.seed_links import seed_parts
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import replicas, tasks
@@ -212,10 +213,15 @@ class Intake:
 
     async def _seed(self) -> None:
         """Accept the seeds that this node owns, so that each is a task."""
-        links = [Link(self._start.spec.key_of(seed), seed, 0, "", 0, True) for seed in self._start.spec.seeds]
-        mine = [link for link in links if self._s.ports.ownership.owns(link.key)]
-        if mine:
-            await self.accept(mine)
+        owns = self._s.ports.ownership.owns
+        for part in seed_parts(self._start.spec, wanted=owns):
+            mine = [link for link in part.links if owns(link.key)]
+            if mine:
+                await self.accept(mine)
+            else:
+                await asyncio.sleep(0)  # making the pages of results may take long
+            if self._sweeps.wanted.is_set():
+                return  # nodes came or went: it begins anew
 
     async def _write_links(self, links: list[Link]) -> tasks.Accepted:
         """Write links; write those again whose known records were taken for safe under a claim that has changed."""

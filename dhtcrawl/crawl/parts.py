@@ -135,7 +135,7 @@ def build(services: Services, start: CrawlStart, next_round: NextRound, live: Li
     )
     due, scope = (
         DueTasks(frontier, ports.ownership, services.clock),
-        Scope([*start.spec.seeds, *start.aliases], settings, services.clock.monotonic),
+        Scope([*start.spec.seeds, *start.aliases], settings, services.clock.monotonic, start.spec.searches),
     )
     outbox = next_round.outbox
     writer = RoundWriter(

@@ -8,7 +8,7 @@ from typing import Any
 from dhtcrawl.crawl.analysis import Analysis, FindRecords, analyse
 from dhtcrawl.crawl.discovery import Discovery, Found
 from dhtcrawl.fetch.heads import header_pairs
-from dhtcrawl.fetch.query_charset import UTF_8
+from dhtcrawl.query_charset import UTF_8
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.archive.warcread import WarcRecord
 from dhtcrawl.storage.store import tasks

@@ -20,8 +20,8 @@ from dhtcrawl.crawl.known_links import TAG_BYTES_MAX, KnownDirectory, KnownLinks
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.fetch.candidates import candidates, outside
 from dhtcrawl.fetch.links import LINKS_MAX, candidate_of
-from dhtcrawl.fetch.query_charset import in_charset
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.query_charset import in_charset
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import canonicalize

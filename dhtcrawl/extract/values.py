@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from dhtcrawl.fetch.plain_links import PlainLinks
-from dhtcrawl.fetch.query_charset import encode_query
+from dhtcrawl.query_charset import encode_query
 from dhtcrawl.url import canonicalize
 
 VALUE_CHARS_MAX: Final = 64 * 1024

@@ -56,6 +56,6 @@ class FiguresWithCauses:
                 return {"url": url, "state": UNTOLD}
             return answers[0] if answers else {}
 
-        seeds = record.spec.seeds[:SEEDS_ASKED_MAX]
+        seeds = record.spec.all_seeds[:SEEDS_ASKED_MAX]
         causes = [(seed, await seed_cause(seed, ask)) for seed in seeds]
         return "" if silent else " | ".join(f"{seed}: {cause}" for seed, cause in causes if cause)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.searches import Search, searches_of
+from dhtcrawl.searches import SearchEngine, Searches
 from dhtcrawl.sim.machines import CPU_TIMES, Unevenness
 from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.spec import CrawlSpec, make_spec
+from dhtcrawl.url import host_of
 
 
 class Manner(StrEnum):
@@ -107,13 +108,15 @@ class Scenario:
         return Unevenness(self.cpu_times, self.spread_s, self.silent)
 
     def spec(self, seeds: list[str], base: CrawlSettings) -> CrawlSpec:
-        """The crawl of these seeds; each is a page of results where nodes are of types."""
+        """The crawl of these seeds; each is on the host of an engine where nodes are of types."""
         spec = make_spec(seeds, self.settings(base))
         if not self.node_types:
             return spec
-        wanted = ((place, type_name(place, self.node_types)) for place in range(len(spec.seeds)))
-        pages = ((Search(f"task {place}", "engine", "", kind), place, 1) for place, kind in wanted)
-        return dataclasses.replace(spec, searches=searches_of(pages, {}))
+        engines = {
+            host: SearchEngine(host, f"http://{host}/results?q={{query}}", type=type_name(place, self.node_types))
+            for place, host in enumerate(map(host_of, spec.seeds))
+        }
+        return dataclasses.replace(spec, searches=Searches(tuple(engines.values())))
 
     def web(self) -> WebShape:
         return WebShape(

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from dhtcrawl.searches import Searches, Wanted
 from dhtcrawl.templates.segment import Dictionary
-from dhtcrawl.templates.template_file import TemplateFile, VirtualTask
+from dhtcrawl.templates.template_file import TemplateFile
 
 
 class ActualTask(NamedTuple):
@@ -35,14 +36,34 @@ class Skipped(NamedTuple):
     page: int
 
 
+def searches_of(file: TemplateFile, dictionary: Dictionary | None = None) -> Searches:
+    """What a crawl carries of a file; `dictionary` takes names apart where it is not only the file's words that do."""
+    dictionary = dictionary or Dictionary(file.words)
+    engines = {name: place for place, name in enumerate(file.engines)}
+    sites: dict[tuple[str, ...], int] = {}
+    tasks = tuple(
+        Wanted(
+            task.name,
+            task.keywords or tuple(dictionary.words_of(task.name)),
+            sites.setdefault(task.sites, len(sites)),
+            tuple(engines[name] for name in task.engines),
+            task.pages or 0,
+        )
+        for task in file.tasks
+    )
+    return Searches(tuple(file.engines.values()), tuple(sites), tasks)
+
+
 def expand(file: TemplateFile, dictionary: Dictionary | None = None) -> Iterator[ActualTask | Skipped]:
     """The actual tasks; `dictionary` takes names apart where it is not only the file's words that do."""
-    dictionary = dictionary or Dictionary(file.words)
-    for task in file.tasks:
-        keywords = task.keywords or tuple(dictionary.words_of(task.name))
-        for name in task.engines:
-            for site in task.sites:
-                yield from _pages(file, task, name, site, keywords)
+    searches = searches_of(file, dictionary)
+    for url, number, place, site, page in searches.pages():
+        task, engine = searches.tasks[number], searches.engines[place]
+        if url is None:
+            yield Skipped(task.name, engine.name, site, page + 1)
+        else:
+            chunk = page // file.chunk + 1
+            yield ActualTask(url, task.name, engine.name, site, task.keywords, page + 1, chunk, engine.type)
 
 
 def count(file: TemplateFile) -> int:
@@ -50,16 +71,3 @@ def count(file: TemplateFile) -> int:
     return sum(
         len(task.sites) * sum(task.pages or file.engines[name].pages for name in task.engines) for task in file.tasks
     )
-
-
-def _pages(
-    file: TemplateFile, task: VirtualTask, name: str, site: str, keywords: tuple[str, ...]
-) -> Iterator[ActualTask | Skipped]:
-    engine = file.engines[name]
-    query = engine.query(keywords, site)
-    for page in range(task.pages or engine.pages):
-        url = engine.url_of(query, page)
-        if url is None:
-            yield Skipped(task.name, name, site, page + 1)
-        else:
-            yield ActualTask(url, task.name, name, site, keywords, page + 1, page // file.chunk + 1, engine.type)

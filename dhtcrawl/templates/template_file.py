@@ -9,74 +9,30 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote_plus
 
 from webencodings.labels import LABELS
 
-from dhtcrawl.fetch.query_charset import encode_query
+from dhtcrawl.searches import (
+    ENGINES_MAX,
+    FIELD,
+    NO_SITE,
+    NUMBER_MAX,
+    PAGES_MAX,
+    SITE,
+    TEXT_CHARS_MAX,
+    SearchEngine,
+    fault_of,
+)
 from dhtcrawl.toml_file import Table, TomlFile
 from dhtcrawl.units import parse_duration
-from dhtcrawl.url import canonicalize, host_of
 
 CHUNK = 20
-TEXT_CHARS_MAX: Final = 500
-PAGES_MAX: Final = 1_000
-NUMBER_MAX: Final = 1_000_000
 LIST_MAX: Final = 100_000
-NO_SITE = ""
 DICTIONARY: Final = "dictionary"
 # Segmenters of other packages, by what `segmenter` says, with the package that brings it.
 SEGMENTERS: Final[Mapping[str, str]] = {"jieba": "rjieba"}
 
-_FIELD: Final = re.compile(r"\{([^{}]*)\}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_BEYOND_ASCII: Final = re.compile(r"[^\0-\x7f]+")
-_ASCII_QUOTED: Final = {code: quote_plus(chr(code)) for code in range(128)}
-_SITE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchEngine:
-    """A search engine: how a query becomes a URL."""
-
-    name: str
-    url: str  # with {query}, and {page} where it has several
-    join: str = " "  # between two keywords
-    site: str = "site:{site}"  # how a query asks for one site only
-    extra: tuple[str, ...] = ()  # words of every query
-    encoding: str = "utf-8"  # its name in the WHATWG Encoding standard
-    pages: int = 1
-    first: int = 1  # {page} of the first page
-    step: int = 1
-    type: str = ""  # of the nodes that may ask it; any, where it is empty
-    delay_s: float | None = None  # between two requests to its host, of all nodes together; None: the crawl's
-
-    @property
-    def host(self) -> str:
-        """The host of all its pages."""
-        return host_of(self.url_of("a", 0) or "")
-
-    def query(self, keywords: Iterable[str], site: str) -> str:
-        """The words of a query."""
-        words = [self.join.join(keywords), *self.extra, *([self.site.replace("{site}", site)] if site else ())]
-        return " ".join(filter(None, words))
-
-    def url_of(self, query: str, page: int) -> str | None:
-        """The canonical URL of a page of results, counted from 0 on; None where it is too long.
-
-        A character that the encoding lacks becomes a character reference, as in a form of a web page.
-        """
-        fields = {
-            "query": _quoted(query, self.encoding),
-            "page": str(self.first + page * self.step),
-        }
-        return canonicalize(_FIELD.sub(lambda field: fields[field[1]], self.url))
-
-
-def _quoted(text: str, encoding: str) -> str:
-    # The characters beyond ASCII as in the query of a link, the others as in a form.
-    found = encode_query(f"?{text.translate(_ASCII_QUOTED)}", encoding)[1:]
-    return found if found.isascii() else _BEYOND_ASCII.sub(lambda run: quote_plus(run[0]), found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +77,8 @@ def read(name: str, text: str, installed: Container[str] = ()) -> TemplateFile:
     _check_types(root.table("engines"), engines)
     if not engines:
         raise root.wrong("has no engine; write [engines.NAME] with its url")
+    if len(engines) > ENGINES_MAX:
+        raise root.wrong(f"has {len(engines)} engines; use up to {ENGINES_MAX}, and several files")
     if not tasks:
         raise root.wrong("has no task; write [[tasks]] with its name")
     return TemplateFile(engines, tasks, words, words_file, chunk, segmenter)
@@ -148,18 +106,9 @@ def _engine(name: str, table: Table) -> SearchEngine:
         table.read("delay", parse_duration, None),
     )
     table.done()
-    fields = set(_FIELD.findall(engine.url))
-    if "query" not in fields:
-        raise table.wrong(f"is {engine.url!r}; write {{query}} where the query goes", "url")
-    if "site" not in _FIELD.findall(engine.site):
-        raise table.wrong(f"is {engine.site!r}; write {{site}} where the host goes", "site")
-    if engine.pages > 1 and "page" not in fields:
-        raise table.wrong("asks for several pages; write {page} into the url where its number goes", "pages")
-    one, other = engine.url_of("a", 0), engine.url_of("b", 1)
-    if one is None or other is None:
-        raise table.wrong(f"is {engine.url!r}; use a URL that begins with http:// or https://", "url")
-    if host_of(one) != host_of(other):
-        raise table.wrong(f"is {engine.url!r}; the host must be the same for all queries and pages", "url")
+    fault = fault_of(engine)
+    if fault is not None:
+        raise table.wrong(*fault)
     return engine
 
 
@@ -247,11 +196,11 @@ def _number(low: int, high: int) -> Callable[[Any], int]:
 def _template(known: Iterable[str]) -> Callable[[Any], str]:
     def parse(value: object) -> str:
         text = _text(value)
-        for field in _FIELD.findall(text):
+        for field in FIELD.findall(text):
             if field not in known:
                 there = " and ".join(f"{{{each}}}" for each in known)
                 raise ValueError(f"{{{field}}} stands for nothing; there is {there}")
-        if "{" in _FIELD.sub("", text) or "}" in _FIELD.sub("", text):
+        if "{" in FIELD.sub("", text) or "}" in FIELD.sub("", text):
             raise ValueError("a brace is open, or closes nothing; write %7B and %7D for braces that are meant")
         return text
 
@@ -281,7 +230,7 @@ def _segmenter(installed: Container[str]) -> Callable[[Any], str]:
 def _sites(value: object) -> tuple[str, ...]:
     found = _texts(value)
     for each in found:
-        if not _SITE.fullmatch(each):
+        if not SITE.fullmatch(each):
             raise ValueError(f"{each!r} is no host; use one such as example.org")
     return found
 

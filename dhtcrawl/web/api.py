@@ -198,20 +198,19 @@ def submission(body: object) -> CrawlSpec:
         if f"crawl.{name}" not in all_settings():
             raise ApiError(400, f"{name} is no setting of a crawl; is the node of another version?")
     try:
-        spec = make_spec(seeds, load(flags={f"crawl.{name}": value for name, value in settings.items()}).crawl)
+        searches = read_searches(body.get("searches", {}))
+        typed = load(flags={f"crawl.{name}": value for name, value in settings.items()}).crawl
+        spec = make_spec(seeds, typed, searches)
         check_policy(spec.settings.policy, spec.settings.policy_options)
-        searches = read_searches(body.get("searches", {}), len(spec.seeds))
         rules = _rules(body.get("rules", ""))
     except (ConfigError, UsageError, ValueError) as error:
         raise ApiError(400, str(error)) from error
-    if searches and list(spec.seeds) != seeds:
-        raise ApiError(400, "searches count the seeds as they are sent; send canonical URLs, each once")
     try:
         if not is_own(spec.settings.policy):  # which the node alone knows whether it may import
             check_needs(spec.settings.policy, spec.settings.policy_options)
     except ConfigError as error:
         raise ApiError(422, str(error)) from error
-    return replace(spec, searches=searches, rules=rules)
+    return replace(spec, rules=rules)
 
 
 def _rules(rules: object) -> str:

@@ -142,8 +142,8 @@ def _cut(crawl: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **crawl,
         "plan": plan,
-        "spec": {**spec, "seeds": list(seeds[:SEEDS_MAX]), "searches": {}, "rules": ""},
-        "seeds_total": len(seeds),
+        "spec": {**spec, "seeds": list(seeds[:SEEDS_MAX] or crawl.get("seeds", ())), "searches": {}, "rules": ""},
+        "seeds_total": crawl.get("seeds_total", len(seeds)),
         "per_node": rows[:ROWS_MAX],
         "nodes_total": len(rows),
     }

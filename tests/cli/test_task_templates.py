@@ -87,7 +87,7 @@ def test_without_another_word_pages_of_results_are_all_that_is_fetched(tmp_path:
         )
         other = spawn(tmp_path, "crawl", "--allow-private", "--template", file, "--out", str(out), "--delay", "10ms")
     assert other.code == Exit.USAGE
-    assert "--template says other tasks for the same pages, or other delays" in other.stderr
+    assert "--template says other tasks or engines" in other.stderr
 
 
 def test_several_nodes_of_a_command_are_of_the_type_that_it_says_and_import_the_policy_that_it_names(

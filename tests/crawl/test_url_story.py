@@ -9,7 +9,7 @@ from storage.stores import CRAWL, SPEC, Store, link
 
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.crawl.url_story import url_story
-from dhtcrawl.searches import Search, searches_of
+from dhtcrawl.searches import SearchEngine, Searches
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 
 SEED = SPEC.seeds[0]
@@ -18,7 +18,8 @@ SEED = SPEC.seeds[0]
 def test_a_task_for_nodes_of_a_type_says_so_while_it_waits() -> None:
     store = Store()
     store.accept(link(SEED))
-    spec = replace(SPEC, searches=searches_of([(Search("milk", "engine", "", "meta"), 0, 1)], {}))
+    engine = SearchEngine("engine", f"{SEED}?{{query}}", type="meta")
+    spec = replace(SPEC, searches=Searches((engine,)))
     plain, typed = CrawlRecord(CRAWL, SPEC, b""), CrawlRecord(CRAWL, spec, b"")
     first = url_story(store.run(partial(explain, crawl=plain, url=SEED)))[0]
     assert first == "is queued, and will be fetched when its host's turn comes"

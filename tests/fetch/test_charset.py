@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dhtcrawl.encodings import decode
 from dhtcrawl.fetch.charset import charset_of, looks_like_html, media_type_of
-from dhtcrawl.fetch.encodings import decode
 
 META = b'<meta charset="koi8-r">'
 

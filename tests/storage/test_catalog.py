@@ -184,7 +184,7 @@ def fill(store: Store, crawl_id: bytes) -> None:
     store.run(lambda txn: tasks.accept(txn, crawl_id, links, store.orders, depth_matters=False))
     brought = page(urls[0], links=urls, skipped=[("http://z.example/", "robots")])
     store.run(lambda txn: tasks.fetched(txn, crawl_id, brought, PLACE, 0))
-    rests = {keys.EXTRA: b"f", keys.HOST: b"h" * 20, keys.ARCHIVE: b"f", keys.COUNTERS: b""}
+    rests = {keys.EXTRA: b"f", keys.HOST: b"h" * 20, keys.ARCHIVE: b"f", keys.COUNTERS: b"", keys.SEEDED: b""}
     for kind, rest in (rests | dict.fromkeys(keys.COPIES, links[0].key)).items():
         store.put(keys.key(kind, crawl_id, rest), pack(1))
 

@@ -115,7 +115,7 @@ def test_a_link_without_a_url_is_not_taken_wherever_it_stands_in_its_frame() -> 
 
 def test_a_page_of_results_lies_where_its_search_does_and_any_other_by_its_url() -> None:
     place = search_key("engine", "site.example")
-    keys = TaskKeys("search", {URL: place})
+    keys = TaskKeys("search", lambda url, host: place if url == URL else None)
     other = "http://a.example/other"
     for key, url, right in (
         (place + url_key(URL), URL, True),

@@ -123,6 +123,10 @@ def test_a_task_that_has_no_url_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     [
         ("", "t.toml has no engine; write [engines.NAME] with its url"),
         (ENGINE, "t.toml has no task; write [[tasks]] with its name"),
+        (
+            "".join(ENGINE.replace("engines.e", f"engines.e{n}") for n in range(257)),
+            "t.toml has 257 engines; use up to 256, and several files",
+        ),
         (ENGINE + "[[tasks]]", "t.toml:3: tasks.1 lacks 'name'; it is required"),
         (ENGINE + '[[tasks]]\nname = " "', "t.toml:4: tasks.1.name is empty; give the task a name"),
         (ENGINE + "[[tasks]]\nname = 3", "t.toml:4: tasks.1.name is 3; use a text in quotes"),

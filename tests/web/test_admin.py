@@ -19,7 +19,7 @@ import pytest
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.url_story import url_story
 from dhtcrawl.errors import ConfigError, StorageError, StorageFull, UsageError
-from dhtcrawl.searches import Search, searches_of
+from dhtcrawl.searches import SearchEngine, Searches, Wanted
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.web import bodies
 from dhtcrawl.web.admin import Access, serve
@@ -255,25 +255,17 @@ async def test_a_submission_arrives_with_canonical_seeds_and_every_setting(node:
 
 async def test_what_a_client_sends_is_what_arrives(node: FakeNode) -> None:
     settings = CrawlSettings(max_pages=9, size_limit_bytes=1 << 40, include=("a", "b"), allow_private=True)
-    searches = searches_of([(Search("milk", "engine", "b.example", "meta"), 0, 1)], {"a.example": 0.5})
+    engine = SearchEngine("engine", "http://a.example/?{query}", type="meta", delay_s=0.5)
+    searches = Searches((engine,), (("b.example",),), (Wanted("milk", ("milk",), 0, (0,)),))
     spec = CrawlSpec(("http://a.example/",), settings, searches=searches)
     body = {"seeds": list(spec.seeds), "settings": asdict(settings), "searches": searches.plain()}
     assert (await ask(node, "POST", "/api/v1/crawls", body)).status == 201
     assert node.asked == [("submit", spec)]
 
 
-@pytest.mark.parametrize(
-    ("seeds", "searches"),
-    [
-        (["http://a.example/"], []),
-        (["http://a.example/"], {"searches": [["milk", "engine", "", "", [[1, 1, 1]]]], "delays": {}}),
-        (["A.example"], {"searches": [["milk", "engine", "", "", [[0, 1, 1]]]], "delays": {}}),
-    ],
-)
-async def test_searches_that_are_none_or_of_other_seeds_are_refused(
-    node: FakeNode, seeds: list[str], searches: object
-) -> None:
-    answer = await ask(node, "POST", "/api/v1/crawls", {"seeds": seeds, "searches": searches})
+@pytest.mark.parametrize("searches", [[], {"version": 1, "engines": [], "sites": [], "tasks": []}])
+async def test_searches_that_are_none_are_refused(node: FakeNode, searches: object) -> None:
+    answer = await ask(node, "POST", "/api/v1/crawls", {"seeds": ["http://a.example/"], "searches": searches})
     assert answer.status == 400
     assert "searches" in answer.json["error"]
 

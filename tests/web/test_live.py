@@ -97,6 +97,7 @@ async def test_a_viewer_is_told_what_the_api_says(monkeypatch: pytest.MonkeyPatc
 async def test_a_viewer_of_a_crawl_is_told_its_nodes_and_hosts_too() -> None:
     node = FakeNode()
     node.known[CRAWL]["spec"]["seeds"] = [f"http://{number}.example/" for number in range(1000)]
+    node.known[CRAWL]["seeds_total"] = 1000
     rows = [{"node": f"{number:040x}", "state": "active"} for number in range(400)]
     rows[399]["state"] = "gone"
     node.known[CRAWL]["per_node"] = rows

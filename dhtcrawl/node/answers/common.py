@@ -47,8 +47,8 @@ class Answers:
             return {
                 "crawl": record.crawl_id.hex(),
                 "state": state_of(record),
-                "seeds": list(record.spec.seeds[:SEEDS_SHOWN]),
-                "seeds_total": len(record.spec.seeds),
+                "seeds": record.spec.all_seeds[:SEEDS_SHOWN],
+                "seeds_total": len(record.spec.all_seeds),
                 "ended": record.ended,
                 **await self._figures.of(record, nodes=False),
             }

@@ -8,7 +8,7 @@ from typing import Any
 from dhtcrawl.crawl.budget import LIMIT_OF, is_raised
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.keyspace import crawl_key
-from dhtcrawl.node.answers.common import Answers, state_of
+from dhtcrawl.node.answers.common import SEEDS_SHOWN, Answers, state_of
 from dhtcrawl.node.explain_live import hosts_here
 from dhtcrawl.policy.registry import check as check_policy
 from dhtcrawl.policy.registry import check_needs, is_own
@@ -45,9 +45,7 @@ class CrawlAnswers(Answers):
         nonce = self._swarm.node.ports.rng.randbytes(NONCE_BYTES)
         record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
         if not fits_the_wire(record):
-            raise ApiError(
-                400, f"{len(spec.seeds)} seeds are too many for one crawl of a swarm; split them into several"
-            )
+            raise ApiError(400, f"{_too_many(spec)} are too many for one crawl of a swarm; split them into several")
         await self._swarm.crawls.publish(record)
         return {"crawl": record.crawl_id.hex()}
 
@@ -71,6 +69,8 @@ class CrawlAnswers(Answers):
                 "searches": record.spec.searches.plain(),
                 "rules": record.spec.rules,
             },
+            "seeds": record.spec.all_seeds[:SEEDS_SHOWN],
+            "seeds_total": len(record.spec.all_seeds),
             "state": state_of(record),
             "ended": record.ended,
             "coordinator": None if coordinator is None else coordinator.id.hex(),
@@ -124,6 +124,12 @@ class CrawlAnswers(Answers):
             raise ApiError(409, f"crawl {crawl_id.hex()[:12]} has ended: {record.ended}; nothing more of it is fetched")
         decided = await self._swarm.given_up.decide(crawl_id, decision, urls)
         return {"count": decided.tasks, "silent": [node.hex() for node in decided.silent]}
+
+
+def _too_many(spec: CrawlSpec) -> str:
+    """What a crawl has too many of; with it travel the tasks of templates, not their pages of results."""
+    tasks = len(spec.searches.tasks)
+    return f"{tasks} tasks of templates" if tasks > len(spec.seeds) else f"{len(spec.seeds)} seeds"
 
 
 def _how_to_go_on(record: CrawlRecord) -> str:

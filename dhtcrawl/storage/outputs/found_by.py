@@ -20,9 +20,7 @@ class FoundBy:
         self._txn = txn
         self._crawl = crawl
         self._key_of = spec.key_of
-        self._rows: dict[str, list[dict[str, Any]]] = {
-            url: [named(*each) for each in found] for url, found in spec.searches_by_url().items()
-        }
+        self._searches = spec.searches
         self._known: dict[str, list[dict[str, Any]]] = {}
 
     def of(self, url: str) -> list[dict[str, Any]]:
@@ -30,7 +28,7 @@ class FoundBy:
         way: dict[str, None] = {}
         found: list[dict[str, Any]] | None = None
         while url and url not in way and found is None:
-            found = self._rows.get(url, self._known.get(url))
+            found = [named(search) for search in self._searches.of(url)] or self._known.get(url)
             way[url] = None
             url = self._referrer(url) if found is None else ""
         if len(self._known) + len(way) > KNOWN_MAX:

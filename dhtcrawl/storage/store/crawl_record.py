@@ -388,7 +388,7 @@ def _spec(canonical: object, nonce: object, crawl_id: bytes) -> CrawlSpec:
     searches, rules = fields.pop("searches", {}), fields.pop("rules", "")
     if type(canon_version) is not int or canon_version != CANON_VERSION:
         raise NotARecord("spec: another version of canonical URLs; upgrade dhtcrawl")
-    if type(seeds) is not list or not seeds or not all(map(_is_canonical, seeds)):
+    if type(seeds) is not list or not (seeds or searches) or not all(map(_is_canonical, seeds)):
         raise NotARecord("spec: its seeds are no canonical URLs")
     # What they say is checked where they are used: in the worst case nothing is extracted.
     if type(rules) is not str or len(rules) > RULES_CHARS_MAX:
@@ -400,7 +400,7 @@ def _spec(canonical: object, nonce: object, crawl_id: bytes) -> CrawlSpec:
         raise NotARecord(f"spec: {str(error)[:DETAIL_CHARS_MAX]}") from error
     settings = CrawlSettings(**values)
     try:
-        found = read_searches(searches, len(set(seeds)))
+        found = read_searches(searches)
     except ValueError as error:
         raise NotARecord(f"spec: {error}") from None
     spec = CrawlSpec(tuple(dict.fromkeys(seeds)), settings, searches=found, rules=rules)

@@ -15,6 +15,7 @@ kind are one range, in key-space order, and several crawls share a store.
 | `l`  | task key                                      | the in-scope links' task keys, joined   |
 | `s`  | SHA1(url) (20)                                | a link that was skipped, and why        |
 | `h`  | host key                                      | a wait that a restart owes the host     |
+| `e`  |                                               | how many virtual tasks are queued       |
 | `w`  | file name                                     | how much of an archive file is committed|
 | `y`  | task key                                      | page record of another node's page that |
 |      |                                               | has a copy of its body here             |
@@ -35,12 +36,12 @@ FORMAT_KEY = b"\x00format"
 INCARNATION_KEY = b"\x00incarnation"
 SWARM_KEY = b"\x00swarm"
 
-CRAWL, COUNTERS, TASK, QUEUE, FETCHED, PAGE, EXTRA, LINKS, SKIPPED, HOST, ARCHIVE = (
-    b"c", b"n", b"t", b"q", b"f", b"p", b"x", b"l", b"s", b"h", b"w",
+CRAWL, COUNTERS, TASK, QUEUE, FETCHED, PAGE, EXTRA, LINKS, SKIPPED, HOST, ARCHIVE, SEEDED = (
+    b"c", b"n", b"t", b"q", b"f", b"p", b"x", b"l", b"s", b"h", b"w", b"e",
 )  # fmt: skip
 # Kinds that only crawls with several copies of a body have.
 COPY, COPY_LINKS, HOLDERS = COPIES = (b"y", b"z", b"o")
-KINDS = (CRAWL, COUNTERS, TASK, QUEUE, FETCHED, PAGE, EXTRA, LINKS, SKIPPED, HOST, ARCHIVE, *COPIES)
+KINDS = (CRAWL, COUNTERS, TASK, QUEUE, FETCHED, PAGE, EXTRA, LINKS, SKIPPED, HOST, ARCHIVE, SEEDED, *COPIES)
 
 _PRIORITY = struct.Struct(">HQ")
 DEPTH_MAX = 0xFFFF

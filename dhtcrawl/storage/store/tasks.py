@@ -120,6 +120,18 @@ def accept(
     return Accepted(arrivals.queued, arrivals.resend, arrivals.new, list(changed.items()))
 
 
+def seed(txn: Txn, crawl: bytes, links: Iterable[Link], orders: Iterator[int], tasks: int) -> None:
+    """Write seeds that were not seen before, and that those of so many virtual tasks are written."""
+    accept(txn, crawl, links, orders, depth_matters=False)
+    if tasks:
+        txn.put(keys.key(keys.SEEDED, crawl), tasks.to_bytes(8, "big"))
+
+
+def seeded(txn: Txn, crawl: bytes) -> int:
+    """Of how many virtual tasks, the first ones, all pages of results are written."""
+    return int.from_bytes(txn.get(keys.key(keys.SEEDED, crawl)) or b"", "big")
+
+
 def _task(txn: Txn, crawl: bytes, key: bytes) -> Task:
     task = get_task(txn, crawl, key)
     assert task is not None, "it was there when its depth was read"

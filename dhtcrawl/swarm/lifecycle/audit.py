@@ -11,11 +11,12 @@ asks nothing, however large it is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
 from dhtcrawl.crawl.next_round import NextRound
+from dhtcrawl.crawl.seed_links import in_lists
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.ask_all import call_all
@@ -30,6 +31,7 @@ from dhtcrawl.swarm.calls.words import KEYS_MAX
 from dhtcrawl.swarm.replica_sets import NO_OWNER, by_owner, in_parts
 
 PAGES_A_READ = 500
+SEEDS_A_READ = 500
 KEYS_A_CALL = KEYS_MAX
 # A node that asks a thousand others must not connect to all of them at once. On average as many ask it, so this is a
 # small part of the connections that a node may have.
@@ -52,14 +54,16 @@ class Auditor:
         return calls.MissingKeys(tuple(await self._committer.submit(read)))
 
     async def audit(
-        self, crawl: bytes, key_bytes: int, seeds: list[bytes], resend: Callable[[bytes, set[bytes]], None]
+        self, crawl: bytes, key_bytes: int, seeds: Iterable[bytes], resend: Callable[[bytes, set[bytes]], None]
     ) -> int:
         """How many links of our pages, and seeds, have no record; `resend(page, links)` for each page with such links.
 
         A link whose owner did not answer counts as missing.
         """
         known: set[bytes] = set()
-        missing = len(await self._missing(crawl, dict.fromkeys(seeds)))
+        missing = 0
+        for part in in_lists(seeds, SEEDS_A_READ):
+            missing += len(await self._missing(crawl, dict.fromkeys(part)))
         cursor: bytes | None = b""
         while cursor is not None:
             rows, cursor = await self._committer.submit(partial(_links, crawl=crawl, cursor=cursor))
@@ -112,7 +116,7 @@ class CrawlAudit:
             self._next.lost(page, links)
 
         spec = self._record.spec
-        seeds = [spec.key_of(seed) for seed in spec.seeds]
+        seeds = map(spec.key_of, spec.all_seeds)
         key_bytes = spec.keys.width
         missing = await self._auditor.audit(self._record.crawl_id, key_bytes, seeds, resend)
         return missing, resent

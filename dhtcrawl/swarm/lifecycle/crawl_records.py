@@ -284,7 +284,7 @@ def log_leap(record: CrawlRecord) -> None:
 def _log_change(before: CrawlRecord | None, now: CrawlRecord) -> None:
     crawl, fields = now.crawl_id.hex()[:12], {"crawl": now.crawl_id.hex()}
     if before is None:
-        log.info("crawl %s of %s is known here, %s", crawl, now.spec.seeds[0], now.ended or now.state, extra=fields)
+        log.info("crawl %s of %s is known here, %s", crawl, now.spec.all_seeds[0], now.ended or now.state, extra=fields)
     elif before.ended != now.ended or before.state != now.state:
         log.info("crawl %s is %s", crawl, f"over: {now.ended}" if now.ended else now.state, extra=fields)
 

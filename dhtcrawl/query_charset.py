@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from webencodings.labels import LABELS
 
-from dhtcrawl.fetch.encodings import octets_of
+from dhtcrawl.encodings import octets_of
 from dhtcrawl.url import URL_CHARS_MAX
 
 UTF_8 = "utf-8"

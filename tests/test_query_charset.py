@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webencodings.labels import LABELS
 
-from dhtcrawl.fetch.encodings import decode
-from dhtcrawl.fetch.query_charset import ENCODED_CHARS_MAX, encode_query, in_charset
+from dhtcrawl.encodings import decode
+from dhtcrawl.query_charset import ENCODED_CHARS_MAX, encode_query, in_charset
 from dhtcrawl.url import URL_CHARS_MAX, canonicalize
 
 LEGACY = sorted(set(LABELS.values()) - {"utf-8", "utf-16le", "utf-16be", "replacement"})

@@ -8,8 +8,8 @@ import time
 import pytest
 from webencodings.labels import LABELS
 
+from dhtcrawl.encodings import HELPED_MAX, decode, octets_of
 from dhtcrawl.fetch.charset import charset_of
-from dhtcrawl.fetch.encodings import HELPED_MAX, decode, octets_of
 
 LEGACY = sorted(set(LABELS.values()) - {"utf-8", "utf-16le", "utf-16be", "replacement"})
 
