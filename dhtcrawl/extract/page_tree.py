@@ -24,7 +24,7 @@ from turbohtml import Document, parse
 
 NODES_MAX: Final = 1 << 20  # 126 MB and 0.2 s
 BYTES_MAX: Final = 512 * 1024
-TAGS_MAX: Final = 12_288
+TAGS_MAX: Final = 24_576
 # What may have a tree with any formatting elements: with 512 open ones it has `NODES_MAX` nodes.
 FREE_TAGS_MAX: Final = 2_048
 FREE_BYTES_MAX: Final = 64 * 1024  # 13,000 attributes of a body: 0.2 s

@@ -118,6 +118,14 @@ def test_what_has_few_tags_grows_so_far_whatever_they_are(page: bytes) -> None:
     assert nodes_of(found) <= NODES_MAX
 
 
+def test_an_index_of_very_many_links_has_a_tree() -> None:
+    entry = b'<dt>word %d, <a class="indexterm" href="page-%d.html">Section</a></dt>'
+    index = b"<dl>" + b"".join(entry.replace(b"%d", b"%d" % n) for n in range(3_500)) + b"</dl>"
+    found = tree(index)
+    assert found is not None
+    assert len(found.select("dt > a")) == 3_500
+
+
 def test_nothing_is_nested_deeper_than_reckoned_with() -> None:
     found = tree(b"<div>" * FREE_TAGS_MAX)
     assert found is not None
