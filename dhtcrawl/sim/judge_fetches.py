@@ -183,8 +183,8 @@ class Fetches:
                 away_s = scene.time() - since
                 scene.broken("I11", f"{host.name} opened {name} again when {disk.name} was gone for {away_s:.1f} s")
 
-    def haste(self, delay_s: float, excused: Callable[[str], bool] = lambda _: False) -> int:
-        """No request began sooner than the delay after the last byte before, whichever nodes made them (I9).
+    def haste(self, delay_of: Callable[[str], float], excused: Callable[[str], bool] = lambda _: False) -> int:
+        """No request began sooner than its host's delay after the last byte before, whichever nodes made them (I9).
 
         Hosts that are `excused` aside.
 
@@ -194,11 +194,11 @@ class Fetches:
         exceptions = 0
         scene, lease_s = self._scene, self._scene.swarm.config.swarm.lease_s
         last: dict[str, Visit] = {}  # of each host, the one whose last byte came last
-        for visit in sorted(self._web.visits if delay_s else (), key=lambda visit: visit.start):
-            before = last.get(visit.host)
+        for visit in sorted(self._web.visits, key=lambda visit: visit.start):
+            before, delay_s = last.get(visit.host), delay_of(visit.host)
             gap_s = inf if before is None else visit.start - before.end
             # A microsecond is rounding, not haste: of a clock that began long ago, a nanosecond is lost.
-            if before is not None and gap_s < delay_s - 1e-6:
+            if delay_s and before is not None and gap_s < delay_s - 1e-6:
                 apart = scene.cuts.were_apart(before.client, visit.client, visit.start, lease_s)
                 if apart or scene.cuts.met_between(before.start, visit.start, lease_s) or excused(visit.host):
                     exceptions += 1

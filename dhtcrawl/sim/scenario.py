@@ -81,6 +81,7 @@ class Scenario:
     closed: bool = False  # datagrams are sealed by a secret
     node_types: int = 0  # so many: a node is of one, and each host may be asked by nodes of one type only
     bad_member: str = ""  # in which manner one of the nodes is bad (`dhtcrawl.sim.bad_member`); empty: none
+    engine_delay_s: float = 0.0  # the own delay of the first host, which is an engine's; 0: the crawl's
     skew_s: float = 0.0  # how far the nodes' wall clocks are off, at most; they jump, too
     copies: int = 1
     holder_grace_s: float = 600.0
@@ -108,15 +109,24 @@ class Scenario:
         return Unevenness(self.cpu_times, self.spread_s, self.silent)
 
     def spec(self, seeds: list[str], base: CrawlSettings) -> CrawlSpec:
-        """The crawl of these seeds; each is on the host of an engine where nodes are of types."""
+        """The crawl of these seeds; each is on an engine's host where there are types or a delay of its own."""
         spec = make_spec(seeds, self.settings(base))
-        if not self.node_types:
+        if not self.node_types and not self.engine_delay_s:
             return spec
-        engines = {
-            host: SearchEngine(host, f"http://{host}/results?q={{query}}", type=type_name(place, self.node_types))
-            for place, host in enumerate(map(host_of, spec.seeds))
-        }
-        return dataclasses.replace(spec, searches=Searches(tuple(engines.values())))
+        engines = [
+            SearchEngine(
+                host,
+                f"http://{host}/results?q={{query}}",
+                type=type_name(place, self.node_types) if self.node_types else "",
+                delay_s=self.engine_delay_s if self.engine_delay_s and place == 0 else None,
+            )
+            for place, host in enumerate(dict.fromkeys(map(host_of, spec.seeds)))
+        ]
+        return dataclasses.replace(spec, searches=Searches(tuple(engines)))
+
+    def delay_of(self, spec: CrawlSpec, host: str) -> float:
+        """The delay of a host in this crawl, in seconds; 0: it may be asked several times at once."""
+        return spec.searches.delays.get(host, self.delay_s)
 
     def web(self) -> WebShape:
         return WebShape(

@@ -270,15 +270,19 @@ class SwarmRun:
                 frames_per_page=round(swarm.tally.record_frames / totals.pages, 2),
             )
         # A clock that is off may also run fast: what is the delay for its node is less for the host.
-        delay_s = scenario.delay_s * (1 - RATE_OFF if scenario.skew_s else 1)
+        rate = 1 - RATE_OFF if scenario.skew_s else 1
+
+        def delay_of(host: str) -> float:
+            return rate * scenario.delay_of(self._spec, host)
+
         if oracle.bad is not None:
-            self._found(politeness_exceptions=oracle.fetched.haste(delay_s, oracle.bad.keeps_gate))
+            self._found(politeness_exceptions=oracle.fetched.haste(delay_of, oracle.bad.keeps_gate))
             lacking = check_lacking(self._web, dirs, scenario.depth, oracle.bad.may_be_lost)
             held_up = oracle.ledger.waiting.intersection(lacking)
             self._found(lost=len(lacking) - len(held_up), held_up=len(held_up))
             self.result.violations.extend(f"I3: {url} was not fetched" for url in lacking if url not in held_up)
             return
-        self._found(politeness_exceptions=oracle.fetched.haste(delay_s))
+        self._found(politeness_exceptions=oracle.fetched.haste(delay_of))
         found = check_outputs(self._web, dirs, scenario.depth)
         if totals.lost or totals.pages_missing or totals.pending or totals.unsettled:
             found.append(f"I11: the collection lacks something: {totals}")

@@ -211,7 +211,7 @@ async def test_two_requests_keep_their_distance_but_for_what_sides_that_are_apar
     stage.asks(one, stage.url(1))
     await asyncio.sleep(0.9)
     stage.asks(other, stage.url(2))
-    assert stage.oracle.fetched.haste(1.0) == apart
+    assert stage.oracle.fetched.haste(lambda host: 1.0) == apart
     assert stage.told == told
 
 
@@ -237,7 +237,7 @@ async def test_what_one_side_had_under_way_when_they_met_is_nothing_that_the_gat
         stage.oracle.step()
     await asyncio.sleep(0.4)
     stage.asks(same_side, stage.url(2))
-    assert stage.oracle.fetched.haste(1.0) == parted
+    assert stage.oracle.fetched.haste(lambda host: 1.0) == parted
     assert stage.told == told
 
 
@@ -257,7 +257,7 @@ async def test_what_one_side_had_leased_when_they_met_lasts_as_long_as_a_lease(
     stage.asks(one, stage.url(1))
     await asyncio.sleep(0.5)
     stage.asks(same_side, stage.url(2))
-    assert stage.oracle.fetched.haste(1.0) == (not told)
+    assert stage.oracle.fetched.haste(lambda host: 1.0) == (not told)
     assert stage.told == told
 
 
@@ -269,7 +269,7 @@ async def test_of_one_side_the_requests_keep_their_distance_while_it_is_cut_off(
     stage.asks(one, stage.url(1))
     await asyncio.sleep(0.9)
     stage.asks(same_side, stage.url(2))
-    assert stage.oracle.fetched.haste(1.0) == 0
+    assert stage.oracle.fetched.haste(lambda host: 1.0) == 0
     assert stage.told == ["I9"]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dhtcrawl.crawl.origins import Origins
 from dhtcrawl.policy.choice import Choice
 from dhtcrawl.policy.seam import Candidate, Planner, Policy, PolicyTask
 from dhtcrawl.policy.xor import Xor
@@ -93,23 +94,28 @@ def test_a_host_that_only_one_node_of_many_reaches_is_brought_by_it(
     whole(result)
 
 
-TYPED = Scenario(
-    nodes=6, hosts=4, pages=80, delay_s=0.0, concurrency=4, node_types=2, crashes=2, away_s=3.0, crash_every_s=3.0
-)
+ENGINES = Scenario(
+    nodes=6, hosts=4, pages=80, key="search", delay_s=0.0, concurrency=4, node_types=2, engine_delay_s=0.3, crashes=2,
+    away_s=3.0, crash_every_s=3.0,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("policy", ["xor", "dynamic"])
-def test_a_host_is_asked_by_nodes_of_its_type_only(policy: str, asked: dict[str, Counter[str]]) -> None:
-    result = simulate(replace(TYPED, policy=policy), 3)
+def test_engines_are_asked_by_nodes_of_their_types_and_at_their_delays(
+    policy: str, asked: dict[str, Counter[str]]
+) -> None:
+    result = simulate(replace(ENGINES, policy=policy), 3)
     assert (result.violations, result.lost, result.faults) == ([], 0, {"crash": 2}), result.tail
-    assert len(asked) >= TYPED.hosts
+    assert len(asked) >= ENGINES.hosts
     for host, nodes in asked.items():
-        assert len({int(name.split()[-1]) % TYPED.node_types for name in nodes}) == 1, (host, nodes)
+        assert len({int(name.split()[-1]) % ENGINES.node_types for name in nodes}) == 1, (host, nodes)
 
 
-def test_a_node_of_another_type_that_asks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_of_another_type_or_asks_an_engine_too_soon_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assigner_state, "Candidates", lambda policy, types: Candidates(policy, {}))
-    assert any(each.startswith("types: ") for each in simulate(TYPED, 3).violations)
+    monkeypatch.setattr(Origins, "delay_s", lambda self, host: 0.1)
+    found = simulate(ENGINES, 3).violations
+    assert {"types", "I9"} <= {each.partition(":")[0] for each in found}
 
 
 class _Broken(Policy):
