@@ -170,6 +170,13 @@ def test_every_test_that_is_named_as_a_proof_exists(name: str) -> None:
     assert named - tests == set()
 
 
+def test_every_hole_has_tests_that_close_it() -> None:
+    holes, *_ = text("docs/attacks.md").partition("\n## ")
+    rows = [re.split(r" ?\| ?", line)[1:-1] for line in holes.splitlines() if line.startswith("| ")]
+    assert [hole for hole, *_ in rows] == ["hole", *map(str, range(1, 15)), "drip"]
+    assert all(len(re.findall(r"`test_\w+`", now)) >= 2 for _, _, now in rows[1:])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_source_file_that_is_named_exists(name: str) -> None:
     for path in re.findall(r"`((?:\w+/)+\w+\.(?:py|md|sh)|(?:tests|scripts)/[\w/]*)`", text(name)):
