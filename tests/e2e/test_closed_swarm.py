@@ -11,9 +11,10 @@ from typing import NamedTuple
 import pytest
 
 from dhtcrawl.cli.main import run
-from dhtcrawl.closed.secret import parse_ring
+from dhtcrawl.closed.secret import parse_ring, secret_text
 from dhtcrawl.rpc.discovery.datagram import encode_request
 
+from .capture import Capture
 from .crawler import Crawler
 from .deadline import until
 from .outputs import Outputs
@@ -81,6 +82,25 @@ def test_a_secret_is_replaced_while_a_crawl_runs_and_nothing_is_lost_or_fetched_
         assert_whole(stub, crawl.finish(closed.swarm, CLEAN))
     told = refused(crawler, 32, *join(tmp_path / "d"), "--bootstrap", first.address, "--secret-file", str(old))
     assert f"its secret is {closed.names()[0]}, ours " in told
+
+
+@pytest.mark.needs_root
+def test_who_hears_every_packet_between_the_nodes_reads_no_url_no_host_and_no_secret(
+    closed: Closed, stub: StubServer, crawler: Crawler, outputs: Outputs
+) -> None:
+    nodes, site, ring = closed.swarm.nodes, tree(stub), parse_ring(closed.file.read_text(), "here")
+    texts = [site.url, site.url.removeprefix("http://"), "/a17", "text/html", "find_node", secret_text(ring.secrets[0])]
+    hidden = [*(text.encode() for text in texts), ring.secrets[0], ring.used.ca_seed, ring.used.datagram_key]
+    with (
+        Capture(address_of(node.address) for node in nodes) as heard,
+        Capture([address_of(nodes[0].admin)]) as control,
+        submitted(crawler, nodes[0], outputs, site.url + "/", "--delay", "0") as crawl,
+    ):
+        assert_whole(stub, crawl.finish(closed.swarm, CLEAN))
+    assert control.has(site.url.encode()), "what is not closed is heard, too"
+    assert heard.bytes_of(17) > 1_000
+    assert heard.bytes_of(6) > 20_000
+    assert [what for what in hidden if heard.has(what)] == []
 
 
 def test_a_banned_node_is_gone_for_all_others(closed: Closed) -> None:
