@@ -34,6 +34,7 @@ from dhtcrawl.policy.seam import (
     number_in,
 )
 from dhtcrawl.policy.shares import NEAREST, ShareBook
+from dhtcrawl.policy.window import BUSY
 
 # One fast node among slow ones shall not get everything, should its report be wrong.
 WEIGHT_MIN, WEIGHT_MAX = 0.05, 20.0
@@ -110,7 +111,7 @@ class Balanced(PlannedPolicy):
         besides = sorted(
             each.node
             for each in candidates
-            if each.node not in taken and (any_of_them or each.lent < self._room(each.node, owner))
+            if each.node not in taken and (any_of_them or each.lent < self._room(each.node, owner, first[0]))
         )
         return failed_last([*first, *_turned(besides, lot)], task.failed)
 
@@ -126,9 +127,12 @@ class Balanced(PlannedPolicy):
         super().adopt(table)
         self._shares.adopt(table)
 
-    def _room(self, node: bytes, owner: bytes) -> int:
+    def _room(self, node: bytes, owner: bytes, first: bytes) -> int:
         """How many tasks a node may have that is not among the first for a task."""
-        return 1 if node == owner else self._besides.size(node, _ANY_HOST)
+        # More than one only where it does not wait as long as where it belongs.
+        if node == owner or BUSY * self._windows.waited_s(node) > self._windows.waited_s(first):
+            return 1
+        return self._besides.size(node, _ANY_HOST)
 
 
 def _turned(nodes: list[bytes], lot: float) -> list[bytes]:

@@ -222,6 +222,9 @@ class Crawled(NamedTuple):
     pages: list[int]  # that each node brought
     summary: dict[str, Any]
     plans: tuple[dict[str, Any], ...] = ()  # each as the API tells it, in order; those that say what made them
+    said: tuple[str, ...] = ()  # what each node said on stderr
+    # From the first page of any site until places of all are published, and until all nodes have these; None: never.
+    placed_s: tuple[float, float] | None = None
 
 
 def crawl(
@@ -259,7 +262,8 @@ def crawl(
         summary = first.ask(f"crawls/{known}")
         swarm.check()
     pages = [facts.get(guest.id, {}).get("pages", 0) for guest in swarm.guests]
-    return Crawled(took_s, pages, summary, tuple(plans[epoch] for epoch in sorted(plans)))
+    said = tuple(guest.said() for guest in swarm.guests)
+    return Crawled(took_s, pages, summary, tuple(plans[epoch] for epoch in sorted(plans)), said)
 
 
 def _begin(lab: Hosts, host: str, crawl: Mapping[str, object]) -> str:

@@ -98,7 +98,8 @@ own.look()
 print(json.dumps(own()))
 """
 
-ONE = Machine(line_bps=30e6, cores=(0,))
+# Its line is not the limit: what else there is little of then shows.
+ONE = Machine(line_bps=300e6, cores=(0,))
 SLOPE_PAGES, MANY_PAGES = 100, 300
 DIFFERENT = 1.05  # medians that are closer are the same
 # What there is little of, and much of, of each resource; the paper's direction.
@@ -106,7 +107,7 @@ SLOPES: dict[str, tuple[Machine, Machine, str]] = {
     "cores, 1 and 2": (ONE, replace(ONE, cores=(0, 1)), "slower"),
     "processor, 10 and 50 % of a core": (replace(ONE, cpu=0.1), replace(ONE, cpu=0.5), "faster"),
     "memory, 96 MB and 1 GB": (replace(ONE, memory_bytes=96 << 20), replace(ONE, memory_bytes=1 << 30), "faster"),
-    "line, 2 and 30 Mb/s": (replace(ONE, line_bps=2e6), ONE, "faster"),
+    "line, 2 and 300 Mb/s": (replace(ONE, line_bps=2e6), ONE, "faster"),
     "disk, 0.2 and 18 MB/s": (replace(ONE, disk_bytes_per_s=0.2e6), replace(ONE, disk_bytes_per_s=18e6), "faster"),
 }
 
@@ -171,7 +172,8 @@ def five_nodes(options: Options) -> list[Row]:
 
 def rows(taken: Mapping[str, Sequence[Crawled]], options: Options) -> list[Row]:
     """What they took over the equal split, the net and auto over other models, and how far shares changed."""
-    better = [min(pair) for pair in zip(_seconds(taken["rates"]), _seconds(taken["net"]), strict=True)]
+    # The model that is better over all rounds: the better run of each round would mostly be the luckier one.
+    better = min(_seconds(taken["rates"]), _seconds(taken["net"]), key=median)
     return [
         *(_over_equal(name, taken, options) for name in taken if name != "equal"),
         _over("net over rates", "net", taken["net"], _seconds(taken["rates"]), NET_OF_RATES_MAX, options),

@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import json
 import sys
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ class Totals(NamedTuple):
     again: int  # of them, for pages that had been asked for before
     bytes_in: int
     bytes_out: int
+    first_at: float  # when the first page was asked for, by the wall clock; 0: none was
 
 
 def children_of(number: int, pages: int = ENDLESS) -> list[int]:
@@ -75,12 +77,13 @@ class Site:
         self._page_bytes = page_bytes
         self.asked: Counter[str] = Counter()
         self.bytes_in = self.bytes_out = 0
+        self.first_at = 0.0
         self._pages = pages
 
     @property
     def totals(self) -> Totals:
         count = self.asked.total()
-        return Totals(count, count - len(self.asked), self.bytes_in, self.bytes_out)
+        return Totals(count, count - len(self.asked), self.bytes_in, self.bytes_out, self.first_at)
 
     def answer(self, path: str) -> tuple[bytes, float]:
         """A response, and after how many seconds it is sent."""
@@ -89,6 +92,7 @@ class Site:
             return response("200 OK", "application/json", json.dumps(self.totals._asdict())), 0.0
         if not (number.isascii() and number.isdigit() and int(number) < self._pages):
             return response("404 Not Found", "text/plain", ""), 0.0
+        self.first_at = self.first_at or time.time()
         self.asked[path] += 1
         return response(
             "200 OK", "text/html; charset=utf-8", page(int(number), self._pages, self._page_bytes)

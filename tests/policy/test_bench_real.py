@@ -190,12 +190,14 @@ def test_the_equal_split_is_a_policy_as_a_package_brings_one(tmp_path: Path, mon
 
 def test_a_split_is_judged_by_its_rounds() -> None:
     equal, ours = [crawled(100.0, 5, 5)] * 3, [crawled(s, 3, 7) for s in (50.0, 70.0, 55.0)]
-    taken = {"equal": equal, "rates": [crawled(50.0, 3, 7)] * 3, "net": ours, "auto": ours, "balanced": equal}
+    rates = [crawled(s, 3, 7) for s in (60.0, 50.0, 45.0)]
+    taken = {"equal": equal, "rates": rates, "net": ours, "auto": ours, "balanced": equal}
     found = {row.what.rpartition(": ")[2]: row for row in real_uneven.rows(taken, OPTIONS)}
     assert found["net over an equal split"].measured.startswith("0.55 (0.50 to 0.70; 55 s against 100 s)")
     assert (found["net over an equal split"].met, found["rates over an equal split"].met) == (True, None)
-    assert (found["net over rates"].measured[:4], found["net over rates"].met) == ("1.10", False)
-    assert found["auto over the better of both"].measured.startswith("1.10 (1.00 to 1.40")
+    assert (found["net over rates"].measured[:4], found["net over rates"].met) == ("1.22", False)
+    better = found["auto over the better of both"].measured
+    assert better.startswith("1.22 (0.83 to 1.40"), "rates are, though in one round the net was"
     assert all(row.met is None for row in real_uneven.rows(taken, Options(quick=True)))
 
 
@@ -241,10 +243,21 @@ def test_a_slope_needs_every_round(little: Sequence[float], much: Sequence[float
 
 def test_speed_far_away_is_judged_round_by_round() -> None:
     taken = {choice: [crawled(100.0)] * 3 for choice in real_far.CHOICES}
-    taken["least loaded of three"] = [crawled(s) for s in (50.0, 80.0, 90.0)]
-    _, ours, top3, _, over_idle = real_far.rows(taken, OPTIONS)
+    runs = zip((50.0, 80.0, 90.0), ((3.0, 4.0), (2.5, 8.5), None), strict=True)
+    taken["least loaded of three"] = [crawled(s)._replace(placed_s=placed_s) for s, placed_s in runs]
+    _, ours, top3, _, over_idle, placed = real_far.rows(taken, OPTIONS)
     assert ours.measured.startswith("1.25 (1.11 to 2.00)")
     assert (ours.met, top3.met, over_idle.met) == (True, None, True)
+    assert (placed.measured, placed.met) == ("3.0 s (at most 90.0); at all nodes 8.5 s", True)
+
+
+def test_when_sites_have_their_places_is_read_in_the_logs_of_the_nodes() -> None:
+    line = "{},250 INFO dhtcrawl.swarm.assignment.plans: plan {} of crawl 0123456789ab: {} sites have a place\n"
+    first_at = time.mktime(time.strptime("2026-11-26 12:00:00", "%Y-%m-%d %H:%M:%S")) + 0.5
+    one = line.format("2026-11-26 12:00:02", 1, 1) + line.format("2026-11-26 12:00:03", 2, 3)
+    other = line.format("2026-11-26 12:00:05", 2, 3) + line.format("2026-11-26 12:00:09", 3, 3)
+    assert real_far.placed_s([one, other], first_at) == pytest.approx((2.75, 4.75))
+    assert real_far.placed_s([one, ""], first_at) is None, "one has never had them"
 
 
 def test_hosts_lie_in_three_regions() -> None:
@@ -267,7 +280,7 @@ def test_what_no_schedule_can_beat_is_the_nearest_nodes_pages_one_after_the_othe
 
 def test_at_a_delay_gnp_is_judged_by_the_bound() -> None:
     taken = {"by lot": [crawled(200.0, 1)], real_far.IDLE: [crawled(99.0, 1)], real_far.OURS: [crawled(110.0, 1)]}
-    lot, _, ours, over_idle = real_far.polite_rows(taken, [100.0], OPTIONS)
+    lot, _, ours, over_idle, _ = real_far.polite_rows(taken, [100.0], OPTIONS)
     assert (lot.met, ours.met, ours.measured[:4]) == (None, True, "0.91")
     assert (over_idle.met, over_idle.measured[:4]) == (False, "0.90")
     assert real_far.polite_rows(taken, [98.0], OPTIONS)[2].met is False

@@ -87,6 +87,22 @@ def test_who_is_not_among_the_first_gets_one_task_and_more_where_it_brings_it_at
     assert rank(policy, 0b1000_0000, 0.5, a=1, b=30, c=1) == [B, C]
 
 
+def test_where_tasks_wait_as_long_elsewhere_no_more_than_one_leaves_its_owner() -> None:
+    policy = Balanced(Settings(B))
+
+    def heard(node: bytes, waited_s: float, now: float) -> None:
+        policy.heard(Outcome(node, "a.test", TaskResult.PAGE, 0.05, held_s=0.05 + waited_s), now)
+
+    for at in range(1, 20):
+        heard(C, 0.0, at * 0.1)
+    heard(B, 2.0, 2.5)
+    assert rank(policy, 0b1000_0000, 0.5, a=1, b=30, c=1) == [B, C], "they do not wait there"
+    for at in range(60):
+        heard(C, 1.5, 3.0 + at)
+    assert rank(policy, 0b1000_0000, 0.5, a=1, b=30, c=1) == [B]
+    assert rank(policy, 0b1000_0000, 0.5, a=1, b=30) == [B, C]
+
+
 def test_what_an_owner_gives_away_it_fetches_only_where_it_has_nothing_to_do() -> None:
     policy = Balanced(Settings(A))
     assert A not in rank(policy, 0, 0.99, a=1)

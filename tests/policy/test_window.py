@@ -25,6 +25,8 @@ class Node:
 
     def __init__(self, page_s: float, owners: int) -> None:
         self.windows = [Windows() for _ in range(owners)]
+        for own in self.windows:
+            others_are_free(own)
         self.waits: list[float] = []  # of the tasks that were done in the last half of the run
         self._page_s = page_s
 
@@ -78,8 +80,15 @@ def test_a_node_that_is_not_known_has_one_task_and_a_fast_one_soon_as_many_as_th
     assert sizes[-1] == TASKS_A_NODE_MAX
 
 
+def others_are_free(windows: Windows, now: float = 0.0) -> None:
+    """Two other nodes bring a task at once."""
+    for node in (b"o", b"p"):
+        windows.heard(page(1.0)._replace(node=node * 20), now)
+
+
 def test_a_node_that_keeps_tasks_for_long_has_one_only_now_and_then() -> None:
     windows = Windows()
+    others_are_free(windows)
     windows.heard(page(49.0), 50.0)
     size = (WAIT_S + 1) / 49
     again_s = (WAIT_S + 1) / size
@@ -94,6 +103,8 @@ def test_a_node_that_keeps_tasks_for_long_has_one_only_now_and_then() -> None:
 def test_after_a_pause_of_the_crawl_nodes_have_their_tasks_again_at_once() -> None:
     """The tasks waited for the crawl, as if all nodes were slow."""
     windows, other = Windows(), b"o" * 20
+    for number in range(3):  # which are no candidates any more
+        windows.heard(page(1.0)._replace(node=bytes([number]) * 20), 1.0)
     for node in (NODE, other):
         windows.heard(page(900.0)._replace(node=node), 1000.0)
     windows.look([Candidate(NODE), Candidate(other, 1, 1)], 1001.0)
@@ -104,6 +115,30 @@ def test_after_a_pause_of_the_crawl_nodes_have_their_tasks_again_at_once() -> No
     assert windows.room(NODE, 1002.0) == 1
     windows.look([Candidate(NODE), Candidate(other)], 1002.0)
     assert windows.room(other, 1002.0) == 0, "one of them is free"
+
+
+def test_where_tasks_wait_everywhere_alike_no_window_closes_and_a_node_where_they_wait_for_longer_is_found() -> None:
+    windows, nodes = Windows(), [bytes([number]) * 20 for number in range(5)]
+    for turn in range(1, 20):
+        for number, node in enumerate(nodes):
+            windows.heard(page(7.0 + number)._replace(node=node), 20.0 * turn)
+    assert [windows.room(node, 400.0) for node in nodes] == [1] * 5, "6 to 10 s, and 8 s at the median"
+    windows.heard(page(25.0)._replace(node=nodes[4]), 430.0)
+    assert [windows.room(node, 430.0) for node in nodes] == [1, 1, 1, 1, 0]
+
+
+def test_a_quick_node_has_many_tasks_after_few_rounds_and_no_more_than_it_can_do() -> None:
+    windows, now = Windows(), 0.0
+    sizes = []
+    for _ in range(4):
+        now += 1.0
+        for _ in range(windows.room(NODE, now)):
+            windows.heard(page(0.02, 0.02), now)
+        sizes.append(windows.room(NODE, now))
+    assert sizes == [16, 256, TASKS_A_NODE_MAX, TASKS_A_NODE_MAX]
+    windows = Windows()
+    windows.heard(page(0.25, 0.02), 1.0)
+    assert windows.room(NODE, 1.0) == 5, "one after the other, so many would wait for a second"
 
 
 def test_what_takes_long_itself_is_no_waiting() -> None:

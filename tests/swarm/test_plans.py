@@ -113,6 +113,17 @@ async def test_a_plan_that_says_what_made_it_is_told_and_counted_where_it_was_ma
     assert caplog.messages == [said.format(crawl_of(OWN).hex()[:12])]
 
 
+async def test_a_plan_that_places_sites_says_how_many(caplog: pytest.LogCaptureFixture) -> None:
+    class Places(Planner):
+        def plan(self, nodes: Mapping[bytes, Mapping[str, Any]], before: Mapping[str, Any], now: float) -> Any:
+            return {"nodes": {OWN: [0.0, 1.0]}, "sites": {"one.test": [1.0, 0.0], "two.test": [2.0, 0.0]}}
+
+    caplog.set_level("INFO", "dhtcrawl.swarm.assignment.plans")
+    async with a_world(crawl_of(OWN), Places()):
+        await asyncio.sleep(1)
+    assert caplog.messages == [f"plan 1 of crawl {crawl_of(OWN).hex()[:12]}: 2 sites have a place"]
+
+
 async def test_a_plan_of_another_node_is_known_and_not_counted_here() -> None:
     async with a_world(crawl_of(OTHER)) as world:
         shares = {OWN: 2.0, OTHER: -1.0, "x": 3.0, 7: 1.0}

@@ -264,14 +264,15 @@ class Plans:
 
     def _take(self, epoch: int, table: Table) -> None:
         self._plan = Plan(epoch, table, msgpack.packb(table))
-        log.info("plan %d of crawl %s%s", epoch, self._crawl_id.hex()[:12], _said_of(made_by(table)))
+        log.info("plan %d of crawl %s%s", epoch, self._crawl_id.hex()[:12], _said_of(table))
         self._adopt(epoch, table)
 
 
-def _said_of(made: MadeBy | None) -> str:
-    """For the log: what made a plan, and how far it is off."""
+def _said_of(table: Table) -> str:
+    """For the log: what made a plan, and how far it is off; or how many sites it places."""
+    made, sites = made_by(table), table.get("sites")
     if made is None:
-        return ""
+        return f": {len(sites)} sites have a place" if isinstance(sites, Mapping) else ""
     error = "not judged" if made.error is None else f"{100 * made.error:.1f} % off on batches that it had not seen"
     return f": by {made.model}, from {made.samples} batches; {error}"
 
