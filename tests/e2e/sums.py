@@ -11,7 +11,10 @@ from typing import Any
 
 from .swarm import Node
 
-GROWS = ("pages", "pages_ok", "fetches", "refetches", "redirects", "dead", "body_bytes", "urls_seen", "robots_fetches")
+GROWS = (
+    "pages", "pages_ok", "fetches", "refetches", "retried", "redirects", "dead", "body_bytes", "urls_seen",
+    "robots_fetches",
+)  # fmt: skip
 OF_NOW = ("queued", "in_flight")
 NEAR_S = 1.0
 _KIND = 'errors_total{kind="'
