@@ -15,8 +15,8 @@ from dhtcrawl.crawl.due_tasks import DueTasks
 from dhtcrawl.crawl.frontier import Frontier, FrontierLimits
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.next_round import NextRound
-from dhtcrawl.crawl.rounds import CrawlStart
 from dhtcrawl.fetch.politeness import HostClock
+from dhtcrawl.storage.store.known_depths import DepthTable
 from dhtcrawl.storage.store.replicas import Merged
 from dhtcrawl.storage.store.tasks import Queued
 
@@ -85,10 +85,10 @@ def intake(frontier: Frontier, due: DueTasks, ownership: Any, under_way: UnderWa
     services: Any = SimpleNamespace(
         ports=SimpleNamespace(ownership=ownership, replication=under_way),
         clock=SimpleNamespace(monotonic=lambda: 0.0),
+        safe_tasks=DepthTable(),
     )
-    return Intake(
-        services, cast(CrawlStart, None), frontier, due, cast(NextRound, None), itertools.count(1), lambda: None
-    )
+    start: Any = SimpleNamespace(crawl_id=bytes(16))
+    return Intake(services, start, frontier, due, cast(NextRound, None), itertools.count(1), lambda: None)
 
 
 def fetch(due: DueTasks, frontier: Frontier) -> None:
