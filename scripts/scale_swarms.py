@@ -22,7 +22,7 @@ from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage.store.crawl_record import COMPLETE, CrawlRecord
+from dhtcrawl.storage.store.crawl_record import COMPLETE
 
 # As many for every swarm, or nodes would ask more gatekeepers for the robots.txt of fewer pages each.
 HOSTS = 10
@@ -33,7 +33,7 @@ LOOK_S = 0.5
 # Of several swarms each gets so much of its own time in turn, so that the caches are as full of the others as in one
 # large swarm, where whoever comes next may be anybody.
 TURN_S = 0.001
-NONCE = bytes(16)
+SALT = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +248,7 @@ async def _exchanged(address: Address, node_id: bytes, *, news: bool = True) -> 
 
 async def crawl(hosts: list[SimHost], spec: CrawlSpec) -> None:
     """Submit a crawl to one node, and wait until all know how it ended."""
-    crawl_id = spec.crawl_id(NONCE)
-    first = hosts[0].swarm
-    assert first is not None, "it has joined"
-    await first.crawls.publish(CrawlRecord(crawl_id, spec, NONCE))
+    crawl_id = (await hosts[0].submit(spec, SALT)).crawl_id
     running = hosts
     while running:
         await asyncio.sleep(LOOK_S)

@@ -35,6 +35,7 @@ from dhtcrawl.swarm.claim import KeyClaim
 from dhtcrawl.swarm.lifecycle.audit import CrawlAudit
 from dhtcrawl.swarm.lifecycle.board import PageNeed, RunReport
 from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
+from dhtcrawl.swarm.lifecycle.crawl_authority import CrawlAuthority
 from dhtcrawl.swarm.lifecycle.participants import Participants
 from dhtcrawl.swarm.lifecycle.run_state import RunState
 from dhtcrawl.swarm.lifecycle.scope_growth import ScopeGrowth
@@ -123,6 +124,7 @@ class CrawlBoard:
     learn: Callable[[CrawlRecord], Awaitable[object]]
     reconciling: Callable[[], bool]  # whether records are on their way to the nodes that are to keep them
     lost_contact: Callable[[], LostContact | None]  # with the other nodes
+    authority: CrawlAuthority
 
     def record(self) -> CrawlRecord:
         return self.state.record
@@ -207,6 +209,12 @@ class CrawlBoard:
 
     async def update(self, record: CrawlRecord) -> None:
         await self.learn(record)
+
+    def believed(self, record: CrawlRecord, teller: bytes) -> CrawlRecord:
+        return self.authority.believed(record, self.state.record, teller)
+
+    def signed(self, record: CrawlRecord) -> CrawlRecord:
+        return self.authority.signed(record, self.state.record)
 
     def need(self) -> PageNeed:
         used = self.parts.counters.pages + len(self.parts.open_tasks())

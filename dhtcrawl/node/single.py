@@ -44,7 +44,7 @@ from dhtcrawl.storage.outputs.outputs import LivePages, OutputCounters, OutputDi
 from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.committer import Committer, GroupRunner
-from dhtcrawl.storage.store.crawl_record import CrawlRecord, with_settings
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, new_record, signed, with_settings
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.known_depths import DepthTable
 from dhtcrawl.storage.store.outcomes import end_of
@@ -106,8 +106,7 @@ class Node:
         Raises:
             StorageError: the store cannot be written.
         """
-        nonce = self.ports.rng.randbytes(NONCE_BYTES)
-        record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
+        record = new_record(spec, self.ports.rng.randbytes(NONCE_BYTES), self.ports.key)
         await self.committer.submit(lambda txn: catalog.put_crawl(txn, record))
         return record
 
@@ -117,7 +116,7 @@ class Node:
         Raises:
             StorageError: the store cannot be written.
         """
-        after = with_settings(record, settings)
+        after = signed(with_settings(record, settings), record, self.ports.key)
         await self.committer.submit(lambda txn: catalog.put_crawl(txn, after))
         return after
 

@@ -173,6 +173,7 @@ async def compose(
         shared.learn,
         shared.reconciling,
         shared.lost_contact,
+        shared.records.authority,
     )
     run = CrawlRun(
         given.state,

@@ -46,6 +46,7 @@ from dhtcrawl.swarm.hosts.host_leases import HostLeases, HostLeaseSettings
 from dhtcrawl.swarm.hosts.leases import LeaseTerms, RestLimits
 from dhtcrawl.swarm.lifecycle import in_flight
 from dhtcrawl.swarm.lifecycle.audit import Auditor
+from dhtcrawl.swarm.lifecycle.crawl_authority import CrawlAuthority
 from dhtcrawl.swarm.lifecycle.crawl_calls import CrawlCalls
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
@@ -190,7 +191,10 @@ def build(
 ) -> SwarmParts:
     """The parts of a node whose planes listen; requests are answered from here on."""
     planes = build_planes(ground, transport, routing, address)
-    crawls = CrawlRecords(planes.peers, ground.registry, ground.node.committer)
+    authority = CrawlAuthority(
+        ground.node.ports.key, lambda: planes.peers.view, lambda node: planes.gossip.members.get(node) is not None
+    )
+    crawls = CrawlRecords(planes.peers, ground.registry, ground.node.committer, authority)
     runs = CrawlRuns(planes.peers, crawls, ground.node.committer, group)
     records = build_records(ground, group, planes, runs)
     gate = build_gate(ground, planes, records, runs)

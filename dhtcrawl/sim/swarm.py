@@ -39,7 +39,7 @@ from dhtcrawl.sim.world import SimDisk, never, offload
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import Committer, GroupRunner
-from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, new_record
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import unpack
 
@@ -158,6 +158,11 @@ class SimSwarm:
         return [host for host in self.hosts if host.swarm is not None]
 
 
+def first_id(seed: int, number: int) -> bytes:
+    """The id of a host's node, until its disk is lost."""
+    return Random(f"{seed} node {number} id").randbytes(20)
+
+
 class SimHost:
     """One machine with its disk. Its randomness is its own, so that another's does not change it."""
 
@@ -171,7 +176,7 @@ class SimHost:
         self.swarm: SwarmNode | None = None
         self._world = world
         self._rng = Random(f"{world.seed} {self.name}")
-        self.id = Random(f"{world.seed} {self.name} id").randbytes(20)
+        self.id = first_id(world.seed, number)
         self.machine = None if world.conditions.machine_of is None else world.conditions.machine_of(number)
         self.disk = self._new_disk()
 
@@ -205,10 +210,10 @@ class SimHost:
         with on_host(self.address):
             self._running.task = self._world.group.create_task(self._run(self._running.bootstrap))
 
-    async def submit(self, spec: CrawlSpec, nonce: bytes) -> CrawlRecord:
+    async def submit(self, spec: CrawlSpec, salt: bytes) -> CrawlRecord:
         """Begin a crawl here: what it starts is this machine's, and stands still with it."""
         assert self.swarm is not None, "it runs"
-        record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
+        record = new_record(spec, salt, self.swarm.node.ports.key)
         with on_host(self.address):
             task = asyncio.get_running_loop().create_task(self.swarm.crawls.publish(record))
         return await task

@@ -25,15 +25,16 @@ from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.outcome import check_lacking, check_outputs
 from dhtcrawl.sim.scenario import Manner, Scenario, ScenarioResult, type_name
-from dhtcrawl.sim.swarm import RATE_OFF, SimConditions, SimHost, SimSwarm
+from dhtcrawl.sim.swarm import RATE_OFF, SimConditions, SimHost, SimSwarm, first_id
 from dhtcrawl.sim.trace import TAIL_EVENTS, Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.sim.wires import Wires, read_matrix
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.collect.foreign import BadRow
+from dhtcrawl.storage.store.crawl_signatures import nonce_of
 
 STEP_S = 0.5
-NONCE = bytes(16)
+SALT = bytes(16)
 # How long after the end a node that is there may not know of it.
 TOLD_S = 30.0
 SECOND_LOOK_S = 2.0
@@ -73,7 +74,8 @@ class SwarmRun:
         self._config = config
         self._web = web
         self._spec = spec
-        self._crawl = spec.crawl_id(NONCE)
+        submitter = first_id(seed, min(1, scenario.nodes - 1))
+        self._crawl = spec.crawl_id(nonce_of(submitter, SALT))
         self._told_at: float | None = None  # since when all know of the end
         self.result = ScenarioResult(scenario.nodes, seed, 0, 0, 0, [], 0.0, 0.0, "")
 
@@ -144,7 +146,7 @@ class SwarmRun:
         submitter = await self._gather_nodes(swarm, faults)
         if bad is not None:
             bad.begin()
-        await submitter.submit(self._spec, NONCE)
+        await submitter.submit(self._spec, SALT)
         submitted_at = asyncio.get_running_loop().time()
         befalling = group.create_task(faults.run())
         inventing = None if bad is None else group.create_task(bad.run(swarm.hosts))

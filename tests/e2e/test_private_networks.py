@@ -20,7 +20,7 @@ from dhtcrawl.rpc.tasks.link import LinkLimits, PeerLink
 from dhtcrawl.rpc.tasks.messages import Call
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage.store.crawl_record import CrawlRecord, to_wire
+from dhtcrawl.storage.store.crawl_record import new_record, to_wire
 from dhtcrawl.swarm.calls.lifecycle import TellCrawl
 
 from .crawler import Crawler
@@ -46,9 +46,9 @@ def a_node(home: Path, *options: str) -> Iterator[Node]:
 
 def asked_by_a_stranger(node: Node, seed: str) -> object:
     """Tell the node of a crawl over a connection of a node that nobody knows; what comes of it."""
-    spec, nonce = make_spec([seed], CrawlSettings(allow_private=True, delay_s=0.0)), os.urandom(16)
-    args = TellCrawl(record=to_wire(CrawlRecord(spec.crawl_id(nonce), spec, nonce))).to_map()
     key = NodeIdentity(Ed25519PrivateKey.generate())
+    spec = make_spec([seed], CrawlSettings(allow_private=True, delay_s=0.0))
+    args = TellCrawl(record=to_wire(new_record(spec, os.urandom(16), key))).to_map()
     hello = Hello(key.node_id, 1, "active", ("xor",), key=key.public, nonce=key.nonce())
     link = PeerLink(hello, LinkLimits(), 0.0, IdentityCheck(key, dialed=True))
     link.request(Call("crawl_tell", args), 0.0, DEADLINE_S)

@@ -126,6 +126,12 @@ class CrawlNode(Node):
             self.coordinator.record_changed()
         self.worked.set()
 
+    def believed(self, record: CrawlRecord, teller: bytes) -> CrawlRecord:
+        return record
+
+    def signed(self, record: CrawlRecord) -> CrawlRecord:
+        return record
+
     def need(self) -> PageNeed:
         return PageNeed(self.used, len(self.queue) if self.may_fetch else 0)
 

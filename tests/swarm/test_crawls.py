@@ -19,6 +19,7 @@ from storage.stores import SPEC, link
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Result
+from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.crawl_record import (
@@ -30,6 +31,7 @@ from dhtcrawl.storage.store.crawl_record import (
     changed,
     fits_the_wire,
     from_wire,
+    new_record,
     to_wire,
     with_settings,
 )
@@ -38,6 +40,7 @@ from dhtcrawl.swarm.assignment import assignments
 from dhtcrawl.swarm.calls.assignment import Lend, Recall, ReportLent
 from dhtcrawl.swarm.calls.lifecycle import CRAWLS_A_LIST, VIEW_BYTES, AskProgress, AuditCrawl, ClaimPages, GetCrawl
 from dhtcrawl.swarm.lifecycle import crawl_records
+from dhtcrawl.swarm.lifecycle.crawl_authority import CrawlAuthority
 from dhtcrawl.swarm.lifecycle.crawl_calls import CrawlCalls
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
@@ -45,8 +48,7 @@ from swarm.fake_peers import node, view_of
 
 
 def record(number: int = 0, **fields: Any) -> CrawlRecord:
-    nonce = number.to_bytes(16, "big")
-    return replace(CrawlRecord(SPEC.crawl_id(nonce), SPEC, nonce), **fields)
+    return replace(new_record(SPEC, number.to_bytes(16, "big"), SimKey(node(1))), **fields)
 
 
 def always(value: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -84,7 +86,9 @@ class CrawlsBench(Bench):
         self.peers.calls["crawl_tell"] = lambda args: {}
         self.started: list[FakeRun] = []
         self.group = group
-        self.crawls = CrawlRecords(self.peers, self.registry, self.committer)
+        key = SimKey(self.peers.node_id)
+        authority = CrawlAuthority(key, lambda: self.peers.view, lambda _: True)
+        self.crawls = CrawlRecords(self.peers, self.registry, self.committer, authority)
         self.runs = CrawlRuns(self.peers, self.crawls, self.committer, group)
         CrawlCalls(self.peers, self.committer, self.runs, 1).serve(self.registry)
         assignments.serve(self.registry, self.runs.of)

@@ -14,6 +14,7 @@ from dhtcrawl.policy.registry import check as check_policy
 from dhtcrawl.policy.registry import check_needs, is_own
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.store.crawl_record import (
+    FINAL,
     PAUSED,
     RUNNING,
     STOPPED,
@@ -21,10 +22,11 @@ from dhtcrawl.storage.store.crawl_record import (
     CrawlRecord,
     changed,
     fits_the_wire,
+    new_record,
     with_settings,
 )
 from dhtcrawl.swarm.calls.lifecycle import RELEASE
-from dhtcrawl.swarm.lifecycle.reopen_check import FINAL
+from dhtcrawl.units import format_address
 from dhtcrawl.web.api import Action, ApiError, Decision
 
 
@@ -42,8 +44,8 @@ class CrawlAnswers(Answers):
         if not self._swarm.ready.is_set():
             raise ApiError(503, "the node has not joined yet; try again in a moment")
         self._check_own_policy(spec)
-        nonce = self._swarm.node.ports.rng.randbytes(NONCE_BYTES)
-        record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
+        ports = self._swarm.node.ports
+        record = new_record(spec, ports.rng.randbytes(NONCE_BYTES), ports.key)
         if not fits_the_wire(record):
             raise ApiError(400, f"{_too_many(spec)} are too many for one crawl of a swarm; split them into several")
         await self._swarm.crawls.publish(record)
@@ -97,6 +99,7 @@ class CrawlAnswers(Answers):
 
     async def control(self, crawl_id: bytes, action: Action, settings: dict[str, Any] | None = None) -> dict[str, Any]:
         record = self.record_of(crawl_id)
+        self._check_in_charge(record)
         if settings or (action == "resume" and record.ended):
             return await self._resume_with(record, settings or {})
         if record.ended:
@@ -105,6 +108,17 @@ class CrawlAnswers(Answers):
         after = changed(record, state, cause=STOPPED if action == "stop" else "")
         merged = await self._swarm.crawls.publish(after)
         return {"crawl": crawl_id.hex(), "state": state_of(merged)}
+
+    def _check_in_charge(self, record: CrawlRecord) -> None:
+        node, own = self._swarm.crawls.authority.in_charge(record), self._swarm.id
+        if node in (None, own):
+            return
+        assert node is not None, "it is another node"
+        there = next((member for member in self._swarm.gossip.view.members if member.id == node), None)
+        crawl, name = record.crawl_id.hex()[:12], node.hex()[:12]
+        at = "" if there is None else f" at {format_address(there.address)}"
+        why = "was submitted at" if record.author is not None and record.author.node_id == node else "is coordinated by"
+        raise ApiError(409, f"crawl {crawl} {why} node {name}{at}, which alone may change it; run this command there")
 
     async def _resume_with(self, record: CrawlRecord, settings: dict[str, Any]) -> dict[str, Any]:
         after = with_settings(record, dataclasses.replace(record.settings, **settings))

@@ -13,6 +13,7 @@ from dhtcrawl.errors import StorageError, StoreTooNew
 from dhtcrawl.keyspace import INCARNATION_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.crawl_record import (
+    MAY_BE_MISSING,
     CrawlRecord,
     fits_the_wire,
     merge_crawls,
@@ -116,7 +117,8 @@ def merge_in(txn: Txn, crawl: CrawlRecord) -> CrawlRecord:
     merged = merge_crawls(crawl, known)
     if stored and not fits_the_wire(merged) and fits_the_wire(known):
         return known
-    txn.put(key, pack({**stored, **write_fields(merged)}))
+    others = {name: value for name, value in stored.items() if name not in MAY_BE_MISSING}
+    txn.put(key, pack({**others, **write_fields(merged)}))
     return merged
 
 
@@ -125,7 +127,8 @@ def set_ended(txn: Txn, crawl: bytes, ended: str) -> None:
     key = keys.key(keys.CRAWL, crawl)
     value = txn.get(key)
     assert value is not None, "a crawl that ends has a record"
-    txn.put(key, pack({**unpack(value), "ended": ended}))
+    fields = {name: value for name, value in unpack(value).items() if name != "maker"}  # who has not said this
+    txn.put(key, pack({**fields, "ended": ended}))
 
 
 def forget(txn: Txn, crawl: bytes, limit: int) -> int:

@@ -18,6 +18,8 @@ and adoptions merge by union, and so do the fields that later versions add: a no
 sends on what it does not know.
 So merging is commutative, associative and idempotent, and replicas may meet in any order.
 
+The crawl's author has signed its id, and who changes the state or the settings signs that (`crawl_signatures`).
+
 On the wire a record is one string of bytes: a msgpack map, deflated.
 """
 
@@ -36,15 +38,28 @@ import msgpack
 from dhtcrawl.config import CrawlSettings, load
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.keyspace import CRAWL_ID_BYTES
+from dhtcrawl.node_key import NodeKey
 from dhtcrawl.searches import read_searches
 from dhtcrawl.spec import NONCE_BYTES, RULES_CHARS_MAX, CrawlSpec
+from dhtcrawl.storage.store import crawl_signatures
+from dhtcrawl.storage.store.crawl_signatures import (
+    SETTINGS,
+    STATE,
+    CrawlAuthor,
+    Maker,
+    made_by,
+    read_author,
+    read_maker,
+)
 from dhtcrawl.storage.store.setting_changes import SettingChanges, later_changes, next_changes, read_changes
 from dhtcrawl.url import CANON_VERSION, canonicalize
 
 V = TypeVar("V", str, bytes)
+P = TypeVar("P")
 
 RUNNING, PAUSED, STOPPING = STATES = ("running", "paused", "stopping")
 COMPLETE, FAILED, STOPPED = "complete", "failed", "stopped"
+FINAL = (COMPLETE, FAILED)  # ends which say that nothing is left
 
 VERSION_MAX: Final = 2**53
 # What a peer says counts in steps (`lowered`). Nobody changes a crawl four thousand million times, so a stored version
@@ -75,8 +90,9 @@ _STORED = (
     "participants",
     "adopted",
     "totals",
-)  # besides spec, nonce and changes
-_ON_THE_WIRE = frozenset({"crawl", "spec", "nonce", "places", "changes", *_STORED})
+)  # besides spec, nonce, and what may be missing: author, maker, changes
+MAY_BE_MISSING: Final = ("author", "maker", "changes", "later")  # from a stored record
+_ON_THE_WIRE = frozenset({"crawl", "spec", "nonce", "author", "maker", "places", "changes", *_STORED})
 _FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _WORD = re.compile(r"[a-z][a-z -]{0,31}")
 _HEX_ID = re.compile(r"[0-9a-f]{40}")
@@ -106,6 +122,8 @@ class CrawlRecord:
     )  # of an ended crawl: the counters of all nodes, added up
     later: dict[str, bytes] = field(default_factory=dict)  # fields that only later versions know: their values, packed
     changes: SettingChanges | None = None  # of the spec's settings, by a user
+    author: CrawlAuthor | None = None  # where it was submitted; None: before authors were known
+    maker: Maker | None = None  # of this version of the state; None: unknown, or it has not changed
     _digest: bytes = field(default=b"", init=False, compare=False, repr=False)
 
     @property
@@ -126,9 +144,32 @@ class CrawlRecord:
         return replace(self.spec, settings=self.settings)
 
     @property
+    def state_said(self) -> list[Any]:
+        """What the maker of this version of the state signs."""
+        return [self.version, self.state, self.cause, self.ended, sorted(map(list, self.totals.items()))]
+
+    @property
     def depth_matters(self) -> bool:
         """Whether a smaller depth of a page may bring further links into scope: there is a limit, and work left."""
         return not self.ended and self.spec.settings.depth >= 0
+
+
+def new_record(spec: CrawlSpec, salt: bytes, key: NodeKey) -> CrawlRecord:
+    """The record of a crawl that begins at the node with this key; another crawl for each salt of `NONCE_BYTES`."""
+    nonce = crawl_signatures.nonce_of(key.node_id, salt)
+    crawl_id = spec.crawl_id(nonce)
+    return CrawlRecord(crawl_id, spec, nonce, author=crawl_signatures.author(key, salt, crawl_id))
+
+
+def signed(record: CrawlRecord, before: CrawlRecord | None, key: NodeKey) -> CrawlRecord:
+    """The record with the signature of the node with this key on what has changed since `before`."""
+    changes = record.changes
+    if changes is not None and (before is None or changes != before.changes) and changes.maker is None:
+        changes = replace(changes, maker=made_by(key, record.crawl_id, SETTINGS, changes.said()))
+        record = replace(record, changes=changes)
+    if record.maker is None and record.version > (0 if before is None else before.version):
+        record = replace(record, maker=made_by(key, record.crawl_id, STATE, record.state_said))
+    return record
 
 
 def changed(
@@ -144,13 +185,36 @@ def changed(
     if (record.state, record.cause, record.ended) == (state, cause, ended):
         return record
     version, counted = record.version + 1, dict(totals)
-    return replace(record, state=state, cause=cause, ended=ended, version=version, totals=counted)
+    return replace(record, state=state, cause=cause, ended=ended, version=version, totals=counted, maker=None)
 
 
 def with_settings(record: CrawlRecord, settings: CrawlSettings) -> CrawlRecord:
     """The record once the settings that may change are those of `settings`; the same object if nothing changes."""
     after = next_changes(record.changes, settings)
     return record if after.applied(record.settings) == record.settings else replace(record, changes=after)
+
+
+def is_later(a: CrawlRecord, b: CrawlRecord) -> bool:
+    """Whether a merge takes the state of `a`, as that of `b` is another and an earlier one."""
+    return a.state_said != b.state_said and _rank(a) > _rank(b)
+
+
+def with_state_of(record: CrawlRecord, other: CrawlRecord) -> CrawlRecord:
+    """The record with state and end of another replica."""
+    said = {name: getattr(other, name) for name in ("version", "state", "cause", "ended", "totals", "maker")}
+    return replace(record, **said)
+
+
+def said_again(record: CrawlRecord, other: CrawlRecord) -> CrawlRecord:
+    """The record with its state and settings in versions above those of another replica, where that has later ones."""
+    if is_later(other, record):
+        record = replace(record, version=other.version + 1, maker=None)
+    theirs, ours = other.changes, record.changes
+    if theirs is not None and later_changes(theirs, ours) != ours:
+        version = theirs.version + 1
+        ours = next_changes(None, record.settings) if ours is None else ours
+        record = replace(record, changes=replace(ours, version=version, maker=None))
+    return record
 
 
 def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
@@ -166,6 +230,7 @@ def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
         adopted=_greatest(a.adopted, b.adopted, PARTICIPANTS_MAX),
         later=_greatest(a.later, b.later, LATER_MAX),
         changes=later_changes(a.changes, b.changes),
+        author=max(filter(None, (a.author, b.author)), default=None),
     )
 
 
@@ -180,11 +245,12 @@ def lowered(record: CrawlRecord, known: CrawlRecord | None) -> CrawlRecord:
     before = 0 if known is None or known.changes is None else known.changes.version
     changes = record.changes
     if changes is not None and changes.version > before + STEP_MAX:
-        changes = replace(changes, version=before + STEP_MAX)
+        changes = replace(changes, version=before + STEP_MAX, maker=None)
     version = min(record.version, base + STEP_MAX)
     if (version, changes) == (record.version, record.changes):
         return record
-    return replace(record, version=version, changes=changes)
+    # Nobody has signed what is lowered.
+    return replace(record, version=version, changes=changes, maker=record.maker if version == record.version else None)
 
 
 def heir_of(record: CrawlRecord, node: str, is_there: Callable[[str], bool]) -> str | None:
@@ -246,6 +312,7 @@ def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequen
     fields.pop("later", None)
     if since is not None:
         del fields["spec"], fields["nonce"]
+        fields.pop("author", None)
         for name, before in (("aliases", since.aliases), ("participants", since.participants)):
             known = set(before)
             fields[name] = [each for each in fields[name] if each not in known]
@@ -296,6 +363,8 @@ def _checked(fields: Mapping[str, Any], known: CrawlRecord | None, among: Sequen
         _totals(fields.get("totals", {})),
         _later(fields),
         _changes(fields),
+        _part(fields, "author", read_author),
+        _part(fields, "maker", read_maker),
     )
 
 
@@ -308,11 +377,14 @@ def read_fields(crawl_id: bytes, fields: Mapping[str, Any]) -> CrawlRecord:
     later: dict[str, bytes] = fields.get("later", {})
     unknown = {name: value for name, value in later.items() if name not in _ON_THE_WIRE}
     spec, changes = CrawlSpec.from_canonical(fields["spec"]), read_changes(fields.get("changes"))
+    author, maker = read_author(fields.get("author")), read_maker(fields.get("maker"))
     if stored.get("version", 0) > STORED_VERSION_MAX:
-        stored["version"] = STEP_MAX
+        stored["version"], maker = STEP_MAX, None
     if changes is not None and changes.version > STORED_VERSION_MAX:
-        changes = replace(changes, version=STEP_MAX)
-    record = CrawlRecord(crawl_id, spec, fields["nonce"], **stored, later=unknown, changes=changes)
+        changes = replace(changes, version=STEP_MAX, maker=None)
+    record = CrawlRecord(
+        crawl_id, spec, fields["nonce"], **stored, later=unknown, changes=changes, author=author, maker=maker
+    )
     if len(unknown) == len(later):
         return record
     told = {name: getattr(record, name) for name in ("ended", "state", "cause", "version")}
@@ -332,6 +404,8 @@ def write_fields(record: CrawlRecord) -> dict[str, Any]:
         **stored,
         **({"later": record.later} if record.later else {}),
         **({"changes": record.changes.row()} if record.changes is not None else {}),
+        **({"author": list(record.author)} if record.author is not None else {}),
+        **({"maker": list(record.maker)} if record.maker is not None else {}),
     }
 
 
@@ -339,7 +413,8 @@ def _rank(record: CrawlRecord) -> tuple[Any, ...]:
     ends = ("", "*", FAILED, COMPLETE)
     end = ends.index(record.ended) if record.ended in ends else 1
     state = STATES.index(record.state) if record.state in STATES else -1
-    return record.version, end, record.ended, state, record.state, record.cause, sorted(record.totals.items())
+    said = record.version, end, record.ended, state, record.state, record.cause, sorted(record.totals.items())
+    return *said, record.maker or ()  # of two makers of the same any, but the same one at all nodes
 
 
 def _greatest(a: dict[str, V], b: dict[str, V], most: int) -> dict[str, V]:
@@ -471,6 +546,13 @@ def _changes(fields: Mapping[str, Any]) -> SettingChanges | None:
     if changes is None and "changes" in fields:
         raise NotARecord("changes: no settings that may change")
     return changes
+
+
+def _part(fields: Mapping[str, Any], name: str, read: Callable[[object], P]) -> P:
+    part = read(fields.get(name))
+    if part is None and name in fields:
+        raise NotARecord(f"{name}: no id, key and signature")
+    return part
 
 
 def _unpacked(later: dict[str, bytes]) -> dict[str, Any]:

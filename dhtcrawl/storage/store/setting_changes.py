@@ -4,23 +4,25 @@ The spec of a crawl never changes, because the crawl's id is its digest. The
 limits and the delay say how far and how fast a crawl goes, not what it is, so
 they may change. A change has all of them, and a version that grows with each.
 
-Written down, it is a list that begins with the version. Packed by msgpack, a
-later version has greater bytes: nodes that do not know the field keep the
-greater bytes of two values, and so merge to the same.
+Written down, it is a list that begins with the version, and ends with the node that made the change and its
+signature, where they are known. Packed by msgpack, of two such lists that of the later version has greater bytes: nodes
+that do not know the field keep the greater bytes of two values, and so merge to the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import msgpack
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import CHANGEABLE
+from dhtcrawl.storage.store.crawl_signatures import Maker, read_maker
 from dhtcrawl.units import INT_MAX
 
 VERSION_MAX: Final = 2**53
+_SAID: Final = 1 + len(CHANGEABLE)  # of a row: what is behind it is its maker
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,15 @@ class SettingChanges:
     max_pages: int
     size_limit_bytes: int
     time_limit_s: float
+    maker: Maker | None = None
 
-    def row(self) -> list[int | float]:
-        """What is stored and sent."""
+    def said(self) -> list[int | float]:
+        """What its maker signs."""
         return [self.version, *(getattr(self, name) for name in CHANGEABLE)]
+
+    def row(self) -> list[Any]:
+        """What is stored and sent."""
+        return [*self.said(), *([] if self.maker is None else [list(self.maker)])]
 
     @property
     def packed(self) -> bytes:
@@ -63,9 +70,12 @@ def later_changes(a: SettingChanges | None, b: SettingChanges | None) -> Setting
 
 def read_changes(value: object) -> SettingChanges | None:
     """A change from a peer or a store; None where it is no such thing."""
-    if type(value) is not list or [type(part) for part in value] != [int, float, int, int, float]:
+    if type(value) is not list or [type(part) for part in value[:_SAID]] != [int, float, int, int, float]:
         return None
-    changes = SettingChanges(*value)
+    makers = [read_maker(part) for part in value[_SAID:]]
+    if None in makers or len(makers) > 1:
+        return None
+    changes = SettingChanges(*value[:_SAID], *makers)
     sound = 1 <= changes.version <= VERSION_MAX and max(changes.max_pages, changes.size_limit_bytes) <= INT_MAX
     # A NaN is not at least 0 either.
-    return changes if sound and all(0 <= part < float("inf") for part in value) else None
+    return changes if sound and all(0 <= part < float("inf") for part in changes.said()) else None

@@ -50,6 +50,14 @@ class Board(Protocol):
         """Merge a record into the stored one, never replace it, and act on what it says; durable on return."""
         ...
 
+    def believed(self, record: CrawlRecord, teller: bytes) -> CrawlRecord:
+        """What counts of a record that another node tells; the same object where all does."""
+        ...
+
+    def signed(self, record: CrawlRecord) -> CrawlRecord:
+        """The record with this node as the maker of what is new in it."""
+        ...
+
     def need(self) -> PageNeed:
         """What this node could spend pages on."""
         ...

@@ -190,7 +190,7 @@ class Coordinator:
         stop = self.state.over_limit(self._board.record())
         if stop is not None:
             log.info("crawl %s has reached a limit, and stops (%s)", self._crawl_id.hex()[:12], stop.cause)
-            await self._sharing.adopt(stop)
+            await self._sharing.adopt(self._board.signed(stop))
             return 0.0
         judgement = self.state.judge(members, told, digest, stopping=record.state == STOPPING)
         if log.isEnabledFor(logging.DEBUG):
@@ -237,7 +237,9 @@ class Coordinator:
     async def _end(self, ended: str) -> None:
         """End the crawl. The others are told first: our own run ends with the update."""
         record = self._board.record()
-        over = changed(record, record.state, cause=record.cause, ended=ended, totals=self._people.totals())
+        over = self._board.signed(
+            changed(record, record.state, cause=record.cause, ended=ended, totals=self._people.totals())
+        )
         log.info("crawl %s has ended: %s", self._crawl_id.hex()[:12], ended, extra={"crawl": self._crawl_id.hex()})
         await self._sharing.tell(over, self.state.reports)
         await self._sharing.adopt(over)

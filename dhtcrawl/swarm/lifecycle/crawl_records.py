@@ -38,6 +38,7 @@ from dhtcrawl.storage.store.crawl_record import (
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.calls.words import Done
+from dhtcrawl.swarm.lifecycle.crawl_authority import CrawlAuthority
 from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
 from dhtcrawl.url import URL_CHARS_MAX
 
@@ -53,8 +54,9 @@ PULLS_MAX = 16  # of one record in a row, whose version is far above the one tha
 class CrawlRecords:
     """Keeps the record of each crawl, and tells it to other nodes; each of `on_change` is called with a newer one."""
 
-    def __init__(self, peers: Peers, registry: CallRegistry, committer: Committer) -> None:
+    def __init__(self, peers: Peers, registry: CallRegistry, committer: Committer, authority: CrawlAuthority) -> None:
         self.on_change: list[Callable[[CrawlRecord], Awaitable[object]]] = []
+        self.authority = authority
         self._peers = peers
         self._committer = committer
         self._records: dict[bytes, CrawlRecord] = {}
@@ -132,8 +134,8 @@ class CrawlRecords:
     # To and from other nodes
 
     async def publish(self, record: CrawlRecord) -> CrawlRecord:
-        """Learn a record that was changed or made here; every member that answers knows it once this returns."""
-        merged = await self.learn(record)
+        """Sign and learn a record that was changed or made here; every member that answers knows it on return."""
+        merged = await self.learn(self.authority.signed(record, self._records.get(record.crawl_id)))
         others = [member.id for member in self._peers.view.members if member.id != self._peers.node_id]
         async with asyncio.TaskGroup() as group:
             for node in others:
@@ -214,11 +216,15 @@ class CrawlRecords:
                 return True
             cursor = known[-1].crawl
 
-    async def hear(self, record: CrawlRecord) -> bool:
-        """Learn what a peer says of a crawl; False where its versions were lowered: it is to be heard again."""
-        plausible = lowered(record, self._records.get(record.crawl_id))
+    async def hear(self, record: CrawlRecord, teller: bytes) -> bool:
+        """Learn what counts of a peer's record; False where its versions were lowered: it is to be heard again."""
+        known = self._records.get(record.crawl_id)
+        counts = self.authority.believed(record, known, teller)
+        if counts is not record and self.authority.refused == 1:
+            log_refused(record, teller)
+        plausible = lowered(counts, known)
         await self.learn(plausible)
-        if plausible is record:
+        if plausible is counts:
             return True
         self.leaps += 1
         if self.leaps == 1:
@@ -229,23 +235,30 @@ class CrawlRecords:
         """Learn a crawl's record from a node; whether it gave a valid one."""
         for _ in range(PULLS_MAX):
             reply = await self._peers.call(node, calls.GetCrawl(crawl))
-            record = None if isinstance(reply, Failure) else _parsed(reply.record)
-            if record is None or await self.hear(record):
+            record = None if isinstance(reply, Failure) else self._sound(_parsed(reply.record))
+            if record is None or await self.hear(record, node):
                 return record is not None
         return True
 
     async def _on_tell(self, asker: bytes, args: calls.TellCrawl) -> Done | Refused:
         view = self._peers.view
         known = None if args.crawl is None else self._records.get(args.crawl)
-        record = _parsed(args.record, known, view.ids if args.view == view_fingerprint(view) else ())
+        record = self._sound(_parsed(args.record, known, view.ids if args.view == view_fingerprint(view) else ()))
         if record is None:
             raise BadArguments("record")
         if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:
             return Refused("full", f"{CRAWLS_MAX} crawls are known here")
         if record.crawl_id not in self._records and not self._told_by(asker):
             return Refused("full", f"one node may tell {TOLD_MAX} new crawls")
-        await self.hear(record)
+        await self.hear(record, asker)
         return Done()
+
+    def _sound(self, record: CrawlRecord | None) -> CrawlRecord | None:
+        """A peer's record, unless it is of a crawl that is new here and that its author has not signed."""
+        if record is None or record.crawl_id in self._records or self.authority.is_authored(record):
+            return record
+        log.info("a crawl record from a peer: crawl %s is not signed by its author", record.crawl_id.hex()[:12])
+        return None
 
     def _told_by(self, asker: bytes) -> bool:
         """Count a new crawl that a node tells; whether it may. A node that begins learns what there is by asking."""
@@ -278,6 +291,19 @@ def log_leap(record: CrawlRecord) -> None:
         record.version,
         STEP_MAX,
         extra={"crawl": crawl},
+    )
+
+
+def log_refused(record: CrawlRecord, teller: bytes) -> None:
+    """Log that a peer told a change that does not count, for the first of them."""
+    crawl, maker = record.crawl_id.hex(), record.maker
+    log.warning(
+        "node %s tells a change of crawl %s, signed by %s, that neither the author of the crawl nor its coordinator has"
+        " made; it does not count, and from now on this is only counted",
+        teller.hex()[:12],
+        crawl[:12],
+        "nobody" if maker is None else maker.node_id.hex()[:12],
+        extra={"crawl": crawl, "peer": teller.hex()},
     )
 
 

@@ -18,6 +18,7 @@ from dhtcrawl.storage.store.crawl_record import (
     from_wire,
     lowered,
     merge_crawls,
+    said_again,
     to_wire,
 )
 from dhtcrawl.swarm.calls import lifecycle as calls
@@ -77,12 +78,22 @@ class RecordSharing:
             return
         if record.crawl_id != self._crawl_id:
             return
-        plausible = lowered(record, self._board.record())
-        if plausible is not record:
+        counts = self._board.believed(record, node)
+        plausible = lowered(counts, self._board.record())
+        if plausible is not counts:
             self.leaps += 1
             if self.leaps == 1:
                 log_leap(record)
         await self.adopt(plausible)
+        if counts is not record:
+            await self._say_again(lowered(record, self._board.record()))
+
+    async def _say_again(self, refused: CrawlRecord) -> None:
+        """Make state and settings once more, above a change that does not count here: others may have it."""
+        ours = self._board.record()
+        again = said_again(ours, refused)
+        if again is not ours:
+            await self.adopt(self._board.signed(again))
 
     async def tell(self, record: CrawlRecord, reports: Reports) -> None:
         """Tell the nodes that reported a record; one that does not hear it says so in the next wave, or asks.

@@ -15,13 +15,10 @@ from functools import partial
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.committer import Committer
-from dhtcrawl.storage.store.crawl_record import RUNNING, CrawlRecord, changed
+from dhtcrawl.storage.store.crawl_record import FINAL, RUNNING, CrawlRecord, changed
 from dhtcrawl.storage.store.ownership import Test
 
 log = logging.getLogger(__name__)
-
-# Ends which say that nothing is left.
-FINAL = ("complete", "failed")
 
 
 @loop_state

@@ -1,0 +1,143 @@
+"""Who may change what of a crawl: what counts of a record that a peer tells. Pure.
+
+    what                          who
+    a crawl                       its author, the node where it was submitted, which has signed its id
+    settings, pause, stop, end    the author; the coordinator, as each node sees it. An honest one takes the wishes of
+                                  people only once the author is no member any more
+    stopped by `disk limit`       any member: no other may fetch what it owns
+    complete or failed → running  any member: it has work that is left
+
+Each change is signed by its maker. What came from who may not make it is left out, and the rest of the record counts. A
+member that may make any change may also pass on others' without a maker that counts here any more: so a node whose view
+differs for a while learns from the coordinator what it would not take from others. A coordinator that is told a
+change which does not count makes its own again, in a later version, so that all have one record.
+
+Of a crawl that has no author, as it was begun by a version that knew none, all changes count, and it is in this
+node's store: none is taken from a peer.
+
+What a node hears of a crawl that it does not know counts as it is, if its author has signed it: whoever joins has met
+nobody, and hears the rest from the coordinator.
+
+A signature is verified where a record tells another state, or other settings, than are known: once a change, and never
+for a page or a link.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.keyspace import crawl_key, distance
+from dhtcrawl.loop_state import loop_state
+from dhtcrawl.node_key import NodeKey
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.storage.store.crawl_record import FINAL, RUNNING, STOPPING, CrawlRecord, is_later, signed, with_state_of
+from dhtcrawl.storage.store.crawl_signatures import SETTINGS, STATE, Maker, has_made, is_author
+from dhtcrawl.storage.store.setting_changes import later_changes
+
+CRAWLS_KEPT_MAX: Final = 1_024  # of which it is remembered who coordinated them
+COORDINATORS_KEPT: Final = 4  # of one crawl, the latest
+
+
+@loop_state
+class CrawlAuthority:
+    """Judges for one node; `refused` counts changes that did not count."""
+
+    def __init__(self, key: NodeKey, view: Callable[[], View], was_member: Callable[[bytes], bool]) -> None:
+        """`was_member(node)` is true of all that are or were members."""
+        self.refused = 0
+        self._key = key
+        self._view = view
+        self._was_member = was_member
+        self._coordinators: OrderedDict[bytes, tuple[bytes, ...]] = OrderedDict()  # by crawl, those that were seen
+
+    def signed(self, record: CrawlRecord, before: CrawlRecord | None) -> CrawlRecord:
+        """A record that was changed here, with this node as the maker of what is new since `before`."""
+        return signed(record, before, self._key)
+
+    def is_authored(self, record: CrawlRecord) -> bool:
+        """Whether the node where the crawl was submitted has signed it."""
+        author = record.author
+        return author is not None and is_author(author, record.nonce, record.crawl_id, self._key)
+
+    def coordinates(self, crawl_id: bytes) -> bool:
+        """Whether this node is the coordinator in its own view."""
+        return self._coordinator(crawl_id) == self._key.node_id
+
+    def in_charge(self, record: CrawlRecord) -> bytes | None:
+        """The node that takes people's wishes for a crawl: its author, or once that is no member the coordinator.
+
+        None of a crawl without an author: any does.
+        """
+        author = record.author
+        if author is None or author.node_id == self._key.node_id or author.node_id in self._view():
+            return None if author is None else author.node_id
+        return self._coordinator(record.crawl_id)
+
+    def believed(self, record: CrawlRecord, known: CrawlRecord | None, teller: bytes) -> CrawlRecord:
+        """What counts of a peer's record beside the `known` one; the same object where all does."""
+        self._coordinator(record.crawl_id)
+        if known is None:
+            return record
+        if record.author != known.author:
+            # It was checked when it came, and the crawl's id allows no other.
+            author = known.author or (record.author if self.is_authored(record) else None)
+            record = replace(record, author=author)
+        if record.author is None or self._may_change(teller, known):
+            return record
+        counts = record
+        if is_later(record, known) and not self._state_counts(record, known):
+            counts = with_state_of(counts, known)
+        if not self._settings_count(record, known):
+            counts = replace(counts, changes=known.changes)
+        self.refused += counts is not record
+        return counts
+
+    def _state_counts(self, record: CrawlRecord, known: CrawlRecord) -> bool:
+        before, after = ((each.state, each.cause, each.ended) for each in (known, record))
+        if before == after:
+            return True  # it only counts further
+        if known.ended in FINAL and after == (RUNNING, "", ""):
+            return True
+        if not known.ended and after == (STOPPING, Stop.DISK_LIMIT.word, ""):
+            return True
+        return self._counts(record.maker, known, STATE, record.state_said)
+
+    def _settings_count(self, record: CrawlRecord, known: CrawlRecord) -> bool:
+        changes = record.changes
+        if changes is None or later_changes(changes, known.changes) == known.changes:
+            return True
+        return self._counts(changes.maker, known, SETTINGS, changes.said())
+
+    def _counts(self, maker: Maker | None, known: CrawlRecord, what: bytes, said: Sequence[Any]) -> bool:
+        if maker is None or not self._may_change(maker.node_id, known):
+            return False
+        return has_made(maker, known.crawl_id, what, said, self._key)
+
+    def _may_change(self, node: bytes, known: CrawlRecord) -> bool:
+        """Whether a node is the author, or is or was the coordinator.
+
+        It was where this node has seen it as such, or where it is or was a member and is closer than the present one.
+        """
+        if known.author is not None and node == known.author.node_id:
+            return True
+        coordinator = self._coordinator(known.crawl_id)
+        if coordinator is None or node in self._coordinators[known.crawl_id]:
+            return coordinator is not None
+        key = crawl_key(known.crawl_id)
+        return distance(node, key) < distance(coordinator, key) and self._was_member(node)
+
+    def _coordinator(self, crawl_id: bytes) -> bytes | None:
+        owner = self._view().owner(crawl_key(crawl_id))
+        if owner is None:
+            return None
+        seen = self._coordinators.get(crawl_id, ())
+        if owner.id not in seen:
+            self._coordinators[crawl_id] = (*seen[1 - COORDINATORS_KEPT :], owner.id)
+            self._coordinators.move_to_end(crawl_id)
+            if len(self._coordinators) > CRAWLS_KEPT_MAX:
+                self._coordinators.popitem(last=False)
+        return owner.id
