@@ -73,7 +73,7 @@ class Shared:
     records: CrawlRecords
     stop_crawl: Callable[[bytes, str], Awaitable[None]]  # (crawl, cause)
     policies: Policies
-    merge: Callable[[bytes, list[TaskReplica]], Awaitable[Merged]]  # (crawl, records of another node)
+    merge: Callable[[bytes, list[TaskReplica], bytes], Awaitable[Merged]]  # (crawl, records of another node, which)
     compare: Callable[[bytes, Sequence[bytes]], Awaitable[bool]]  # (crawl, task keys) with the nodes that keep them
     traits: NodeTraits  # this node, for planners
 
@@ -209,7 +209,7 @@ def _given(shared: Shared, record: CrawlRecord, pages: int) -> _Given:
         state,
         policy,
         failures,
-        SwarmOwnership(state.claim(), undecided(policy, failures)),
+        SwarmOwnership(state.claim(), undecided(policy, failures), lends=policy is not None and not policy.owner_first),
         participants,
         Absences(
             lambda: participants.absent(peers.view, is_member),

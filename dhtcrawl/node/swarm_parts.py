@@ -246,7 +246,7 @@ def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, runs
         lambda crawl: runs.terms(crawl, orders),
     )
     ground.registry.serve(Have, syncer.on_have)
-    merger = Merger(committer, orders, runs.of)
+    merger = Merger(committer, orders, runs.of, planes.peers, ground.node.ports.clock.monotonic)
     inbox = Inbox(
         planes.peers,
         ground.registry,

@@ -37,6 +37,7 @@ class ViewEvents:
         runs, gossip = parts.lifecycle.runs, parts.planes.gossip
         parts.planes.peers.view_changed(view)
         crawling = runs.records.running
+        parts.records.merger.view_changed()
         runs.view_changed(view)
         parts.records.replicator.view_changed()
         parts.gate.view_changed(view, crawling, dead=gossip.members.dead_count)

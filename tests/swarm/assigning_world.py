@@ -164,7 +164,7 @@ class AssignerBench(Bench):
     async def requeue_held(self, keys: list[bytes]) -> None:
         self.add(*(task for key, task in self.tasks.items() if key in keys))
 
-    async def merged(self, records: Sequence[TaskReplica]) -> Merged:
+    async def merged(self, records: Sequence[TaskReplica], worker: bytes) -> Merged:
         raise AssertionError("no worker knows better")
 
     def kill(self, kill: Kill) -> None:

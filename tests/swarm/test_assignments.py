@@ -89,7 +89,7 @@ class AssigningNode(Node):
     def let_go(self, merged: Merged) -> None:
         self.merged(merged)
 
-    async def _merge(self, crawl: bytes, found: Any) -> Merged:
+    async def _merge(self, crawl: bytes, found: Any, worker: bytes) -> Merged:
         raise AssertionError("nothing is lent without a policy")
 
     async def _compare(self, crawl: bytes, asked: Any) -> bool:

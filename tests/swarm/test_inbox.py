@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from harness.bench import Bench
@@ -27,6 +28,7 @@ from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.doubts import AGAIN_S, CrawlKnowledge, Doubts
+from dhtcrawl.swarm.records.end_trust import BURST, SETTLED_S
 from dhtcrawl.swarm.records.inbox import Inbox
 from dhtcrawl.swarm.records.merger import Merger
 from dhtcrawl.swarm.records.patience import GAP_S, PATIENCE_S
@@ -40,8 +42,12 @@ DONE: Any = {"state": State.DONE, "place": Place("ab" * 20, "a.warc.gz", 0, 9)}
 class FakeRun:
     keys = TaskKeys()
     depth_matters = False
+    lends = False
 
     def __init__(self, state_of: Callable[[bytes], State | None]) -> None:
+        self.own: set[bytes] = set()
+        self.given: dict[bytes, bytes] = {}  # of these, by task key the node
+        self.assignments: Any = SimpleNamespace(ownership=self)
         self.state_of = state_of
         self.intake: Any = self
         self.taken: list[Link] = []
@@ -60,6 +66,12 @@ class FakeRun:
 
     def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
         return EVERYTHING
+
+    def owns(self, key: bytes) -> bool:
+        return key in self.own
+
+    def may_end(self, key: bytes, node: bytes) -> bool:
+        return self.given.get(key) == node
 
     def heard(self, found: Sequence[TaskReplica]) -> None:
         self.states += [self.state_of(each.key) for each in found]
@@ -86,7 +98,7 @@ class InboxBench(Bench):
             self.peers,
             self.registry,
             group,
-            Merger(self.committer, itertools.count(1), lambda crawl: self.run),
+            Merger(self.committer, itertools.count(1), lambda crawl: self.run, self.peers, self.clock.monotonic),
             refresh=lambda asker, message: _refuse(),
             doubts=Doubts(
                 CrawlKnowledge(lambda crawl, links: self.strays(links), self._took_part, self._catch_up),
@@ -249,6 +261,91 @@ async def test_who_forges_the_same_twice_or_has_another_repeat_it_is_not_believe
             assert await world.codes(ended, other) == [Code.FAILED]
             assert await world.codes(whole) == [Code.FAILED]
             await asyncio.sleep(GAP_S)
+
+
+OWNER_S = SETTLED_S + 1.0
+
+
+def over_at(number: int, fetcher: bytes) -> TaskReplica:
+    return copy(number, state=State.DONE, place=Place(fetcher.hex(), "a.warc.gz", 0, 9))
+
+
+def ends_of(records: list[TaskReplica]) -> list[Request]:
+    """The same ends in all ways that they can be told."""
+    dead = [each._replace(task=each.task._replace(state=State.DEAD, place=None, reason="http-404")) for each in records]
+    both = (records, dead)
+    whole = [StoreBackup(CRAWL, tuple(map(wire.record_of, each))) for each in both]
+    return [*whole, *(DeleteBackup(CRAWL, tuple(map(wire.tombstone_of, each))) for each in both)]
+
+
+async def test_a_member_that_says_of_1200_queued_tasks_that_they_are_over_ends_none_of_the_owners() -> None:
+    numbers, liar, other = range(1_200), HELLO.node_id, node(2)
+    async with a_world() as world:
+        assert world.run is not None
+        for first in range(0, 1_200, 300):
+            rows = tuple(wire.record_of(copy(number)) for number in numbers[first : first + 300])
+            await world.ask(StoreBackup(CRAWL, rows))
+        world.run.own = {copy(number).key for number in numbers}
+        await asyncio.sleep(OWNER_S)
+        for fetcher in (liar, other):  # itself, or somebody else
+            for first in range(0, 1_200, 300):
+                for message in ends_of([over_at(number, fetcher) for number in numbers[first : first + 300]]):
+                    assert set(await world.codes(message)) == {Code.FAILED}
+        assert {world.run.state_of(key) for key in world.run.own} == {State.PENDING}
+        assert world.run.over == []
+
+
+async def test_the_node_that_was_given_a_task_ends_it_whoever_tells() -> None:
+    task = copy(1)
+    for message in ends_of([over_at(1, node(1))])[::2]:
+        async with a_world() as world:
+            assert world.run is not None
+            await world.ask(StoreBackup(CRAWL, (wire.record_of(task),)))
+            world.run.own, world.run.given = {task.key}, {task.key: node(1)}
+            await asyncio.sleep(OWNER_S)
+            for teller in (node(2), node(1)):
+                assert await world.codes(message, replace(HELLO, node_id=teller)) == [Code.ACCEPTED]
+            assert world.run.state_of(task.key) is State.DONE
+
+
+async def test_a_task_that_an_owner_has_not_heard_of_is_not_over_before_it_does() -> None:
+    task = copy(1)
+    async with a_world() as world:
+        assert world.run is not None
+        world.run.own = {task.key}
+        await asyncio.sleep(OWNER_S)
+        lie = over_at(1, node(1))
+        assert await world.codes(StoreBackup(CRAWL, (wire.record_of(lie),))) == [Code.FAILED]
+        assert world.run.state_of(task.key) is None
+
+
+async def test_a_page_that_lies_here_is_not_said_to_lie_elsewhere() -> None:
+    async with a_world() as world:
+        assert world.run is not None
+        ours = over_at(1, node(0))
+        await world.ask(StoreBackup(CRAWL, (wire.record_of(ours),)))
+        world.run.own = {ours.key}
+        await asyncio.sleep(OWNER_S)
+        moved = over_at(1, node(1))
+        later = StoreBackup(CRAWL, (wire.record_of(moved._replace(task=moved.task._replace(gen=9))),))
+        assert await world.codes(later) == [Code.FAILED]
+        again = StoreBackup(CRAWL, (wire.record_of(ours),))
+        assert await world.codes(again) == [Code.ACCEPTED], "what changes nothing is no lie"
+
+
+async def test_where_others_fetch_tasks_a_late_one_is_believed_and_few_at_a_time() -> None:
+    async with a_world() as world:
+        assert world.run is not None
+        world.run.lends = True
+        await world.ask(StoreBackup(CRAWL, tuple(wire.record_of(copy(n)) for n in range(200))))
+        world.run.own = {copy(n).key for n in range(200)}
+        await asyncio.sleep(OWNER_S)
+        late = StoreBackup(CRAWL, tuple(wire.record_of(over_at(n, node(1))) for n in range(200)))
+        codes = await world.codes(late, replace(HELLO, node_id=node(1)))
+        assert codes.count(Code.ACCEPTED) == BURST
+        assert [each is State.DONE for each in map(world.run.state_of, (copy(n).key for n in range(200)))] == [
+            code == Code.ACCEPTED for code in codes
+        ]
 
 
 async def test_what_its_owner_did_not_take_is_taken_into_custody() -> None:

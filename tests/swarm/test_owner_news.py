@@ -29,7 +29,7 @@ class Desk:
         self.learned: list[TaskReplica] = []
         self.news = OwnerNews(peers, group, further=self._further)
 
-    async def _further(self, crawl: bytes, copies: list[TaskReplica]) -> None:
+    async def _further(self, crawl: bytes, copies: list[TaskReplica], told_by: bytes) -> None:
         assert crawl == CRAWL
         self.learned += copies
 

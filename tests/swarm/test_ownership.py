@@ -130,7 +130,7 @@ class OneSide:
         self._running = [group.create_task(self.intake.run()), group.create_task(self._refill.run())]
         self.started: set[bytes] = set()
 
-    async def _no_merge(self, crawl: bytes, found: Any) -> Any:
+    async def _no_merge(self, crawl: bytes, found: Any, worker: bytes) -> Any:
         raise AssertionError
 
     # What may happen on the loop; each is what the node does then

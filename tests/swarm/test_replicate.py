@@ -43,7 +43,7 @@ class Office:
         self.compared.append(node)
         return self.answers
 
-    async def _further(self, crawl: bytes, copies: list[TaskReplica]) -> None:
+    async def _further(self, crawl: bytes, copies: list[TaskReplica], told_by: bytes) -> None:
         await asyncio.sleep(0.01)
         self.safe.append("merged")
         self.merged += copies

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.ownership import Test
+from dhtcrawl.storage.store.ownership import NO_KEYS, Test
 from dhtcrawl.storage.store.records import (
     NO_ADDITIONS,
     Additions,
@@ -77,6 +77,7 @@ class Merged(NamedTuple):
     fresh: tuple[TaskReplica, ...] = ()
     changed: tuple[TaskReplica, ...] = ()  # our other records that changed by the merge, as they are now
     holders: tuple[str, ...] = ()  # nodes, in hex, that have the bodies of pages that we learned of
+    doubted: tuple[bytes, ...] = ()  # tasks that would be over, or lie elsewhere, by a record that was left out
 
 
 class Swept(NamedTuple):
@@ -97,8 +98,11 @@ def merge_in(
     mine: Test,
     held: Test,
     depth_matters: bool,
+    doubtful: Set[bytes] = NO_KEYS,
 ) -> Merged:
     """Merge records of another node into ours; a new one gets the next of `orders`.
+
+    A record with a `doubtful` key is left out where it would end a task that is open or unknown here, or move its page.
 
     A page that we fetched must send its links again if a smaller depth came and
     `depth_matters` (the crawl has a depth limit), or if its record comes back to us
@@ -107,8 +111,12 @@ def merge_in(
     into = _Into(txn, crawl, mine, held)
     fresh: list[TaskReplica] = []
     changed: list[TaskReplica] = []
+    doubted: list[bytes] = []
     copies = list(copies)
     for (key, task), value in zip(copies, _stored(txn, crawl, [key for key, _ in copies]), strict=True):
+        if key in doubtful and (value is None or into.moves(key, value, task)):
+            doubted.append(key)
+            continue
         if value is None:
             into.add(key, task, next(orders))
             into.owe_links(key, None, task, depth_matters)
@@ -127,21 +135,30 @@ def merge_in(
                 changed.append(TaskReplica(key, both))
         if key in into.queued:
             fresh.append(TaskReplica(key, task))
-    return into.merged._replace(fresh=tuple(fresh), changed=tuple(changed))
+    return into.merged._replace(fresh=tuple(fresh), changed=tuple(changed), doubted=tuple(doubted))
 
 
-def bury(txn: Txn, crawl: bytes, ends: Iterable[End], *, mine: Test, held: Test) -> tuple[list[bool], Merged]:
-    """Merge tombstones into our records; False for each that must be sent whole, because we lack its record."""
+def bury(
+    txn: Txn, crawl: bytes, ends: Iterable[End], *, mine: Test, held: Test, doubtful: Set[bytes] = NO_KEYS
+) -> tuple[list[bool], Merged]:
+    """Merge tombstones into our records; False for each that must be sent whole, because we lack its record.
+
+    One with a `doubtful` key is left out as in `merge_in`, and then False, too.
+    """
     into = _Into(txn, crawl, mine, held)
     known: list[bool] = []
+    doubted: list[bytes] = []
     ends = list(ends)
     for end, value in zip(ends, _stored(txn, crawl, [end.key for end in ends]), strict=True):
+        if value is not None and end.key in doubtful and into.moves(end.key, value, _over(unpack_task(value), end)):
+            doubted.append(end.key)
+            known.append(False)
+            continue
         known.append(value is not None)
         if value is not None and not into.close(value, end):
             ours = unpack_task(value)
-            came = ours._replace(**{name: value for name, value in end._asdict().items() if name != "key"})
-            into.meet(end.key, ours, came)
-    return known, into.merged
+            into.meet(end.key, ours, _over(ours, end))
+    return known, into.merged._replace(doubted=tuple(doubted))
 
 
 def requeue(txn: Txn, crawl: bytes, task_keys: Iterable[bytes], *, mine: Test, held: Test) -> Merged:
@@ -297,6 +314,15 @@ class _Into:
         self.place(key, ours, both, ours.order)
         return both
 
+    def moves(self, key: bytes, value: bytes, came: Task) -> bool:
+        """Whether a record that came would end a task, or move its page elsewhere than to where we have it."""
+        ours = unpack_task(value)
+        both = merge(ours, came)
+        if (both.state, both.gen, both.place) == (ours.state, ours.gen, ours.place):
+            return False
+        page = self._txn.get(keys.PAGE + self._crawl + key)
+        return page is None or Place(*unpack(page)["place"]) != both.place
+
     def close(self, value: bytes, end: End) -> bool:
         """Apply a tombstone to an open record of the same generation and additions; return False for any other case.
 
@@ -383,6 +409,11 @@ class _Into:
             self._txn.delete(entry)
             self.unqueued.append((host, key))
             self.queued.pop(key, None)
+
+
+def _over(ours: Task, end: End) -> Task:
+    """Our record as a tombstone says that it ended."""
+    return ours._replace(**{name: value for name, value in end._asdict().items() if name != "key"})
 
 
 def _stored(txn: Txn, crawl: bytes, task_keys: list[bytes]) -> Iterator[bytes | None]:

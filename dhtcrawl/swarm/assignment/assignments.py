@@ -57,7 +57,7 @@ class AssignmentServices:
     group: asyncio.TaskGroup
     incarnation_of: IncarnationOf
     policies: Policies
-    merge: Callable[[bytes, list[TaskReplica]], Awaitable[Merged]]  # (crawl, records that a worker knew better)
+    merge: Callable[[bytes, list[TaskReplica], bytes], Awaitable[Merged]]  # (crawl, what a worker knew better, worker)
     # (crawl, task keys): learn what the others who keep these records know; False: one did not answer.
     compare: Callable[[bytes, Sequence[bytes]], Awaitable[bool]]
 

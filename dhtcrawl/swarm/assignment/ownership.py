@@ -67,8 +67,12 @@ class SwarmOwnership:
 
     alone = False
 
-    def __init__(self, claim: KeyClaim, undecided: Container[bytes] = ()) -> None:
-        """`undecided` has the tasks for which the crawl's policy chooses the node."""
+    def __init__(self, claim: KeyClaim, undecided: Container[bytes] = (), *, lends: bool = False) -> None:
+        """`undecided` has the tasks for which the crawl's policy chooses the node.
+
+        `lends`: it has other nodes fetch tasks of this one as a rule.
+        """
+        self.lends = lends
         self.releasing = 0  # tasks whose owners are being told that this node could not fetch them
         self._undecided = undecided
         self.inherited = InheritedInFlight()
@@ -102,6 +106,14 @@ class SwarmOwnership:
     def held(self, key: bytes) -> bool:
         """Whether another node has a task that this one owns."""
         return key in self.inherited or key in self.asked or key in self.lent
+
+    def may_end(self, key: bytes, node: bytes) -> bool:
+        """Whether another node has a task of this one from it, or others are being asked who has it.
+
+        What others say to have in flight since before does not count: they may say it of any task.
+        """
+        loan = self.lent.get(key)
+        return key in self.asked or (loan is not None and loan.node == node)
 
     def stays(self, key: bytes) -> bool:
         """Whether this node may try a task again that it could not fetch."""

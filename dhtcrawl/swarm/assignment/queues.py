@@ -58,7 +58,7 @@ class AssignmentQueues:
         committer: Committer,
         *,
         ownership: SwarmOwnership,
-        merge: Callable[[bytes, list[TaskReplica]], Awaitable[Merged]],
+        merge: Callable[[bytes, list[TaskReplica], bytes], Awaitable[Merged]],
         lending: bool,
     ) -> None:
         """`merge` takes records that a worker knew better. `lending`: whether the crawl has a policy here."""
@@ -124,9 +124,9 @@ class AssignmentQueues:
         gone = frozenset(keys)
         self.frontier.disown(lambda key: key not in gone, self._clock.monotonic())
 
-    def merged(self, records: Sequence[TaskReplica]) -> Awaitable[Merged]:
+    def merged(self, records: Sequence[TaskReplica], worker: bytes) -> Awaitable[Merged]:
         """Merge the records that a worker knew better."""
-        return self._merge(self.crawl_id, list(records))
+        return self._merge(self.crawl_id, list(records), worker)
 
     async def write_lent(self, keys: list[bytes]) -> list[TaskReplica]:
         """Take assigned tasks out of their stored queues; return their records."""

@@ -57,7 +57,7 @@ class WorkerCalls:
         if not isinstance(reply, Ack):
             return False
         if reply.records:
-            await self._queues.merged(wire.further_of(reply.records, batch))
+            await self._queues.merged(wire.further_of(reply.records, batch), send.node)
         offer = self._state.offer(send, self._peers.view, self._clock.monotonic())
         if not offer.keys:
             return True

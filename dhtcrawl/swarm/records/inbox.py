@@ -1,7 +1,8 @@
 """Answers the messages of other nodes, kind by kind (`docs/protocol.md`).
 
     STORE_TASK      the owner accepts, replicates, acks; another node says MOVED (I1, I7); FAILED beyond the scope
-    STORE_BACKUP    merged; the ack has what we know better (I6); FAILED where a page is said to lie at an unknown node
+    STORE_BACKUP    merged; the ack has what we know better (I6); FAILED where a page is said to lie at an unknown node,
+                    or a task of ours to be over that its sender was not given
     DELETE_BACKUP   the same for tombstones
     REFRESH_TASK    a page of the records that the asker and we share (I5, I12)
     CALL            by name, see `dhtcrawl.rpc.peers.port`
@@ -156,8 +157,9 @@ class Inbox:
             found = [None if copy is None or copy.key in unheld else copy for copy in found]
             good = [copy for copy in found if copy is not None]
         self.records_taken += len(good)
-        merged = await self._merger.merge(message.crawl, good)
-        codes = bytes(Code.FAILED if copy is None else Code.ACCEPTED for copy in found)
+        merged = await self._merger.merge(message.crawl, good, asker)
+        doubted = set(merged.doubted)
+        codes = bytes(Code.FAILED if copy is None or copy.key in doubted else Code.ACCEPTED for copy in found)
         return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
 
     async def _delete_backup(self, asker: bytes, message: DeleteBackup) -> Reply:
@@ -169,7 +171,7 @@ class Inbox:
             found = [None if end is None or end.key in unheld else end for end in found]
             ends = [end for end in found if end is not None]
         self.records_taken += len(ends)
-        known, merged = await self._merger.bury(message.crawl, ends)
+        known, merged = await self._merger.bury(message.crawl, ends, asker)
         there = iter(known)
         codes = bytes(Code.ACCEPTED if end is not None and next(there) else Code.FAILED for end in found)
         return Ack(codes, records=tuple(map(wire.record_of, merged.further)))

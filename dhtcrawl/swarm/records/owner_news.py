@@ -39,9 +39,9 @@ class OwnerNews:
         peers: Peers,
         group: asyncio.TaskGroup,
         *,
-        further: Callable[[bytes, list[TaskReplica]], Awaitable[object]],
+        further: Callable[[bytes, list[TaskReplica], bytes], Awaitable[object]],
     ) -> None:
-        """`further(crawl, copies)` merges what an owner knew better."""
+        """`further(crawl, copies, node)` merges what an owner knew better."""
         self.records_sent = 0
         self._peers = peers
         self._further = further
@@ -65,5 +65,5 @@ class OwnerNews:
         self.records_sent += len(batch.items)
         reply = await self._peers.ask(batch.node, StoreBackup(crawl, tuple(map(wire.record_of, batch.items))))
         if isinstance(reply, Ack) and reply.records:
-            await self._further(crawl, wire.further_of(reply.records, batch.items))
+            await self._further(crawl, wire.further_of(reply.records, batch.items), batch.node)
         return Rest()

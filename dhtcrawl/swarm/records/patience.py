@@ -24,7 +24,8 @@ Claim = tuple[bytes, bytes]  # crawl, task key
 class Patience:
     """The claims of all senders that are refused, each with when it was made first and last, in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks_a_sender_max: int = TASKS_A_SENDER_MAX) -> None:
+        self._tasks_a_sender_max = tasks_a_sender_max
         self._claims: OrderedDict[bytes, OrderedDict[Claim, tuple[float, float]]] = OrderedDict()
         self._count = 0
 
@@ -44,7 +45,7 @@ class Patience:
     def _outlasts(self, claims: OrderedDict[Claim, tuple[float, float]], claim: Claim, now: float) -> bool:
         known = claims.pop(claim, None)
         if known is None:
-            if len(claims) >= TASKS_A_SENDER_MAX:
+            if len(claims) >= self._tasks_a_sender_max:
                 return False
             self._make_room()
             self._count += 1

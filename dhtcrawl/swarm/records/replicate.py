@@ -50,11 +50,11 @@ class Replicator:
         *,
         replicas: int,
         acks: int,
-        further: Callable[[bytes, list[TaskReplica]], Awaitable[object]],
+        further: Callable[[bytes, list[TaskReplica], bytes], Awaitable[object]],
         compare: Callable[[bytes], Awaitable[bool]],
         heir_of: Callable[[bytes, str], str | None] = lambda crawl, node: node,
     ) -> None:
-        """`further(crawl, copies)` merges records that a backup knew better (I6), and returns once that is done.
+        """`further(crawl, copies, node)` merges records that a backup knew better (I6), and returns once that is done.
 
         `compare(node)` makes the records the same that this node and another both keep; whether that one answered.
 
@@ -121,7 +121,7 @@ class Replicator:
             return node not in self._peers.view
         assert isinstance(reply, Ack), "the kind that answers STORE_BACKUP"
         if reply.records:
-            await self._further(crawl, wire.further_of(reply.records, copies))
+            await self._further(crawl, wire.further_of(reply.records, copies), node)
         return all(code <= Code.KNOWN for code in reply.codes)
 
     def when_kept(self, crawl: bytes, key: bytes, then: Then) -> bool:
@@ -157,7 +157,7 @@ class Replicator:
             return Rest(refused=tickets)
         assert isinstance(reply, Ack), "the kind that answers STORE_BACKUP and DELETE_BACKUP"
         if reply.records:
-            await self._further(kind.crawl, wire.further_of(reply.records, copies))
+            await self._further(kind.crawl, wire.further_of(reply.records, copies), batch.node)
         taken = [ticket for ticket, code in zip(tickets, reply.codes, strict=True) if code <= Code.KNOWN]
         failed = [ticket for ticket, code in zip(tickets, reply.codes, strict=True) if code > Code.KNOWN]
         self._tracker.acked(self._peers.view, batch.node, taken)
