@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from dhtcrawl.config import load
+from dhtcrawl.rpc.tasks.connection import Handler
+from dhtcrawl.rpc.tasks.messages import Reply, Request
+from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.sim.bad_member import BadMember
 from dhtcrawl.sim.chance import WITH_A_BAD_MEMBER_MIN, draw_with_bad_member
+from dhtcrawl.sim.net import Weather
+from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.sim.scenario import Manner, Scenario, ScenarioResult
+from dhtcrawl.sim.swarm import SimConditions, SimHost, SimSwarm
 from dhtcrawl.sim.swarm_run import simulate_swarm
+from dhtcrawl.sim.trace import Trace
+from dhtcrawl.sim.web import SimWeb
 
 
 def run(manner: str) -> ScenarioResult:
@@ -27,6 +38,33 @@ def test_what_a_bad_member_loses_is_found_where_it_was_not_to_be_lost(monkeypatc
     result = run(Manner.FORGETS)
     assert result.lost == len(result.violations) > 0
     assert result.violations[0].startswith("I3: ")
+
+
+async def test_a_member_that_answers_pings_and_nothing_else_holds_up_no_newcomer_for_good() -> None:
+    config, web = load(), SimWeb(1, WebShape(hosts=3, pages=24))
+    mute: list[str] = []
+
+    def handler_of(host: SimHost, handler: Handler) -> Handler:
+        def answer(hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
+            if host.name not in mute or hello.node_id == host.id:
+                return handler(hello, message)
+            return asyncio.get_running_loop().create_future()
+
+        return answer
+
+    async with asyncio.TaskGroup() as group:
+        trace = Trace(asyncio.get_running_loop().time)
+        swarm = SimSwarm(group, 1, config, web, trace, SimConditions(weather=Weather(), handler_of=handler_of))
+        hosts = [swarm.add() for _ in range(4)]
+        for number, host in enumerate(hosts[:3]):
+            await host.start(hosts[:number])
+        mute.append(hosts[2].name)
+        async with asyncio.timeout(400.0):
+            newcomer = await hosts[3].start(hosts[:1])
+        assert newcomer.join.state.active
+        assert hosts[2].id in newcomer.gossip.view, "it is a member all the while"
+        for host in hosts:
+            await host.crash()
 
 
 def test_each_manner_is_drawn_for_ten_nodes_or_more_and_no_disk_is_lost() -> None:

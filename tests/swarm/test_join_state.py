@@ -28,6 +28,7 @@ from dhtcrawl.swarm.membership.keeping_up import (
     OWED_PAUSE_MAX_S,
     PAUSE_S,
 )
+from dhtcrawl.swarm.membership.neighbourhood import SILENT_S
 from dhtcrawl.swarm.membership.repairs import PATIENCE_S
 from dhtcrawl.swarm.replica_sets import EVERYTHING
 from swarm.fake_peers import node, view_of
@@ -178,6 +179,43 @@ def test_what_is_under_way_ends_when_the_node_is_declared_dead() -> None:
     assert state.next(OUTSIDE, 1.0) == Step(then=Meet([node(1), node(2)], (EVERYTHING,)))
     assert state.wants(node(1), OUTSIDE)
     assert not state.changed
+
+
+def test_a_member_that_never_answers_holds_up_a_newcomer_for_two_minutes_and_not_for_good() -> None:
+    state = a_newcomer()
+    assert state.next(OUTSIDE, 0.0) == Step(then=Meet([node(1), node(2)], (EVERYTHING,)))
+    state.met(node(1), OUTSIDE, OUTSIDE)
+    assert not state.no_answer(node(2), 30.0)
+    assert not state.no_answer(node(2), 29.0 + SILENT_S)
+    assert state.wants(node(2), OUTSIDE)
+    assert state.no_answer(node(2), 30.0 + SILENT_S)
+    assert not state.wants(node(2), OUTSIDE)
+    assert state.next(OUTSIDE, 150.0) == Step((Become(MemberState.ACTIVE), Own(True)))
+    state.view_changed(INSIDE)
+    state.told(node(1))
+    assert state.next(INSIDE, 150.0) == Step((Settle(INSIDE), Hold(False)))
+    # It is asked again in the next round, and gone on without at once where it is as silent as before.
+    state.waited(False, INSIDE, 200.0)
+    assert state.wants(node(2), INSIDE)
+    assert state.no_answer(node(2), 230.0)
+
+
+def test_who_answers_now_and_then_is_waited_for() -> None:
+    state = a_newcomer()
+    state.next(OUTSIDE, 0.0)
+    state.no_answer(node(2), 0.0)
+    state.met(node(2), OUTSIDE, OUTSIDE)
+    assert not state.no_answer(node(2), SILENT_S)
+
+
+def test_where_no_owner_has_answered_a_newcomer_begins_anew_and_owns_nothing() -> None:
+    state = a_newcomer()
+    state.next(OUTSIDE, 0.0)
+    for n in (1, 2):
+        state.no_answer(node(n), 0.0)
+        assert state.no_answer(node(n), SILENT_S)
+    assert state.next(OUTSIDE, SILENT_S) == Step(then=Pause(PAUSE_S))
+    assert state.next(OUTSIDE, SILENT_S) == Step(then=Meet([node(1), node(2)], (EVERYTHING,)))
 
 
 def test_who_is_declared_dead_and_sees_nobody_waits_longer_before_it_goes_on_alone() -> None:

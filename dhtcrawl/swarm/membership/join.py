@@ -21,6 +21,7 @@ from dhtcrawl.swarm.calls import membership as calls
 from dhtcrawl.swarm.membership import join_steps as steps
 from dhtcrawl.swarm.membership.join_state import JoinState
 from dhtcrawl.swarm.membership.keeping_up import PAUSE_S
+from dhtcrawl.swarm.membership.neighbourhood import SILENT_S
 from dhtcrawl.swarm.membership.ports import Membership, OwnedCrawls, OwnerPorts
 from dhtcrawl.swarm.records.sync import Syncer
 from dhtcrawl.swarm.replica_sets import Span
@@ -114,7 +115,7 @@ class Join:
                     log.debug("node %s has told what it knows of our keys", node.hex()[:12], extra={"peer": node.hex()})
                     self.state.met(node, began, self._membership.view)
                     return
-            _log_no_answer(node, "to tell what it knows of our keys")
+            self._no_answer(node, "to tell what it knows of our keys")
             await asyncio.sleep(PAUSE_S)
 
     async def _tell(self, node: bytes) -> None:
@@ -129,8 +130,16 @@ class Join:
                     log.debug("node %s knows that we are active", node.hex()[:12], extra={"peer": node.hex()})
                     self.state.told(node)
                     return
-            _log_no_answer(node, "to learn that we are active")
+            self._no_answer(node, "to learn that we are active")
             await asyncio.sleep(PAUSE_S)
+
+    def _no_answer(self, node: bytes, what: str) -> None:
+        name, fields = node.hex()[:12], {"peer": node.hex()}
+        if self.state.no_answer(node, self._clock.monotonic()):
+            text = "node %s, a member, has not answered this node for %d s, and has %s: this node goes on without it"
+            log.warning(text, name, SILENT_S, what, extra=fields)
+        else:
+            log.debug("node %s does not answer, and has %s; asked again", name, what, extra=fields)
 
     async def _hand_over(self) -> None:
         """Hand over, until something changes.
@@ -152,7 +161,3 @@ class Join:
     def leave(self) -> None:
         """Own nothing any more, and let `run` end. What was in flight must be over, and written."""
         self._do(self.state.leave())
-
-
-def _log_no_answer(node: bytes, what: str) -> None:
-    log.debug("node %s does not answer, and has %s; asked again", node.hex()[:12], what, extra={"peer": node.hex()})

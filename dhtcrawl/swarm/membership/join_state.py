@@ -134,7 +134,7 @@ class JoinState:
 
     def wants(self, node: bytes, view: View) -> bool:
         """Whether `node` is still to be met or told."""
-        return self._phase not in _ENDING and node in self._around.of(view)
+        return self._phase not in _ENDING and node in self._around.of(view) and not self._around.is_passed_over(node)
 
     # What happens at any moment
 
@@ -175,6 +175,10 @@ class JoinState:
         """`node` knows this one, which has what `node` had for it; the view was `began` before the two spoke."""
         self._around.met(node, began.owning | view.owning)
 
+    def no_answer(self, node: bytes, now: float) -> bool:
+        """`node` has not answered; whether this one goes on without it from here on."""
+        return self._around.no_answer(node, now)
+
     def told(self, node: bytes) -> None:
         """`node` knows that this one is active, and starts none of its tasks."""
         self._around.told(node)
@@ -186,6 +190,7 @@ class JoinState:
             self._move(JoinPhase.ACTIVE)
         elif self._phase is JoinPhase.ACTIVE:
             self._changed = False
+            self._around.forget_passed_over()
             near = list(self._around.take_strangers(view))
             self._keeping.begin(view, near, timed_out, now)
             self._move(JoinPhase.STRANGERS)
@@ -230,6 +235,7 @@ class JoinState:
         if not self._first and not view.owning - {self._own}:
             return Step(then=Pause(PAUSE_S))
         self._around.forget_met()
+        self._around.forget_passed_over()
         self._move(JoinPhase.SYNCING)
         return None
 
