@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from storage.stores import CRAWL, NODE, PLACE, SPEC, Store, link, page
 
 from dhtcrawl.keyspace import host_key, url_key
-from dhtcrawl.storage.store import keys, tasks
-from dhtcrawl.storage.store.records import Place, State, unpack
+from dhtcrawl.storage.store import keys, replicas, tasks
+from dhtcrawl.storage.store.records import Place, State, merge, unpack
+from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import Queued
 
 A, B, C = "http://a.example/a", "http://a.example/b", "http://a.example/c"
@@ -154,6 +155,21 @@ def test_only_an_open_task_is_killed_and_its_reason_stays(store: Store) -> None:
     assert not store.kill(B)
     assert (store.task(B).state, store.task(B).reason) == (State.DONE, "")
     assert (queue(store), store.fsck().problems) == ([], [])
+
+
+def test_the_outcome_of_a_task_to_which_a_member_gave_a_number_of_attempts_is_not_behind_what_it_said(
+    store: Store,
+) -> None:
+    """Else a backup, which has the open record, opens the page again: I2 in a simulation with a bad member."""
+    for url, end in ((A, lambda: store.fetched(page(A))), (B, lambda: store.kill(B))):
+        store.accept(link(url))
+        lie = store.task(url)._replace(attempt=7)
+        swarm_record = TaskReplica(SPEC.key_of(url), lie)
+        merge_in = partial(replicas.merge_in, crawl=CRAWL, copies=[swarm_record], orders=iter([9]), depth_matters=False)
+        store.run(lambda txn: merge_in(txn, mine=lambda _: True, held=lambda _: False))  # noqa: B023
+        end()
+        ended = store.task(url)
+        assert merge(ended, lie) == ended == merge(lie, ended)
 
 
 def test_a_result_that_comes_late_counts_and_the_reason_is_forgotten(store: Store) -> None:

@@ -230,6 +230,8 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
     gen = old.gen + (old.state == State.DEAD)
     resend = old.depth < page.depth
     state = State.DONE if settled and not resend else State.FETCHED
+    # An open task has no attempt, unless a member has said so: behind that, a backup would open it once more (I2).
+    attempt = max(attempt, old.attempt) if gen == old.gen else attempt
     new = old._replace(state=state, gen=gen, attempt=attempt, reason="", detail="", place=place)
     txn.put(record_key, new.pack())
     if state is State.FETCHED:
@@ -287,7 +289,7 @@ def kill(txn: Txn, crawl: bytes, key: bytes, reason: str, detail: str, attempt: 
     if task is None or task.state != State.PENDING:
         return None  # without a record it was handed over to its owner, which will try for itself
     txn.delete(queue_key(crawl, key, task))
-    dead = task._replace(state=State.DEAD, attempt=attempt, reason=reason, detail=detail)
+    dead = task._replace(state=State.DEAD, attempt=max(attempt, task.attempt), reason=reason, detail=detail)
     txn.put(keys.TASK + crawl + key, dead.pack())
     return dead
 
