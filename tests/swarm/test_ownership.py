@@ -25,6 +25,7 @@ from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.storage.store import keys, replicas, tasks
 from dhtcrawl.storage.store.committer import GroupRunner, Outcome, deliver
+from dhtcrawl.storage.store.known_depths import DepthTable
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import State, unpack_task
@@ -112,9 +113,10 @@ class OneSide:
             committer=self.committer,
             clock=self.clock,
             ports=SimpleNamespace(ownership=together, replication=together, record=together),
+            safe_tasks=DepthTable(),
         )
         corridor: Any = SimpleNamespace(resend=lambda pages: None)
-        spec: Any = SimpleNamespace(seeds=(), settings=SPEC.settings, key_of=SPEC.key_of)
+        spec: Any = SimpleNamespace(seeds=(), searches=SPEC.searches, settings=SPEC.settings, key_of=SPEC.key_of)
         self.due = DueTasks(self.frontier, own, self.clock)
         start = CrawlStart(spec, CRAWL, CrawlCounters(), [], {})
         self.intake = Intake(services, start, self.frontier, self.due, corridor, self.orders, changed=lambda: None)
