@@ -34,13 +34,14 @@ from dhtcrawl.sim.swarm import SimConditions, SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage.store.crawl_record import VERSION_MAX, CrawlRecord, to_wire
+from dhtcrawl.storage.store.crawl_record import VERSION_MAX, CrawlRecord, new_record, to_wire
 from dhtcrawl.swarm.calls.hosts import SPAN_MS_MAX, AskHosts, AskRow, TellRobots
 from dhtcrawl.swarm.calls.lifecycle import ListCrawls, TellCrawl
 from dhtcrawl.url import host_of
 
 STRANGER = Hello(b"s" * 20, 1, "active", ("xor",))
 INVENTED = 512
+SALT = bytes(16)
 # What a day's rest that somebody names comes to here, and what the crawl may take in all: 18 s where nobody lies.
 REST_S, IN_ALL_S = 5.0, 600.0
 BEYOND = ("http://169.254.169.254/latest/", "http://10.0.0.1/", "http://elsewhere.test/", "http://127.0.0.1:80/admin")
@@ -115,7 +116,8 @@ async def crawled(ring: Ring | None) -> Ended:
             await host.start(hosts[:number])
         await asyncio.sleep(5)
         spec, bad = make_spec(web.seeds(), config.crawl), hosts[3]
-        record = CrawlRecord(spec.crawl_id(b"n" * 16), spec, b"n" * 16)
+        assert hosts[0].swarm is not None
+        record = new_record(spec, SALT, hosts[0].swarm.node.ports.key)
         names = sorted({host_of(seed) for seed in spec.seeds})
         beyond = tuple(LinkRow(spec.key_of(url), url, 1, spec.seeds[0]) for url in BEYOND)  # hole 10
 
@@ -139,7 +141,7 @@ async def crawled(ring: Ring | None) -> Ended:
         watching = group.create_task(watch())
         await attack()
         began_at = swarm.loop.time()
-        await hosts[0].submit(spec, b"n" * 16)
+        await hosts[0].submit(spec, SALT)
         await asyncio.sleep(1)
         await attack()
 
