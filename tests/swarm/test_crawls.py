@@ -373,6 +373,21 @@ async def test_a_crawl_that_is_heard_of_when_the_node_stops_is_noted_and_not_beg
         assert world.crawls.get(record().crawl_id) is not None
 
 
+async def test_a_crawl_from_before_authors_is_taken_from_a_neighbour_that_is_met_and_from_nobody_who_tells_it() -> None:
+    async with a_world() as world:
+        old = CrawlRecord(SPEC.crawl_id(bytes(16)), SPEC, bytes(16))
+        forged = replace(record(1), author=record(2).author)
+        known = {made.crawl_id: made for made in (old, forged)}
+        world.peers.calls["crawl_list"] = always({"crawls": [[crawl, known[crawl].digest] for crawl in sorted(known)]})
+        world.peers.calls["crawl_get"] = lambda args: {"record": to_wire(known[args["crawl"]])}
+        told = await world.hear("crawl_tell", {"record": to_wire(old)})
+        assert isinstance(told, Refused)
+        assert not await world.crawls.catch_up_with(node(1), old.crawl_id), "it is not met"
+        assert world.crawls.ids() == []
+        assert await world.crawls.pull(node(1))
+        assert world.crawls.ids() == [old.crawl_id]
+
+
 async def test_a_newcomer_pulls_all_crawls_of_a_node_page_by_page() -> None:
     async with a_world() as world:
         theirs = {made.crawl_id: made for made in (record(n, ended="complete") for n in range(CRAWLS_A_LIST + 5))}

@@ -211,7 +211,7 @@ class CrawlRecords:
             for crawl, digest in known:
                 ours = self._records.get(crawl)
                 if ours is None or ours.digest != digest:
-                    await self._pull_one(node, crawl)
+                    await self._pull_one(node, crawl, met=True)
             if len(known) < calls.CRAWLS_A_LIST:
                 return True
             cursor = known[-1].crawl
@@ -231,11 +231,16 @@ class CrawlRecords:
             log_leap(record)
         return False
 
-    async def _pull_one(self, node: bytes, crawl: bytes) -> bool:
-        """Learn a crawl's record from a node; whether it gave a valid one."""
+    async def _pull_one(self, node: bytes, crawl: bytes, *, met: bool = False) -> bool:
+        """Learn a crawl's record from a node; whether it gave a valid one.
+
+        From a neighbour that is `met` a crawl is taken without an author's signature: it may be older than these.
+        """
         for _ in range(PULLS_MAX):
             reply = await self._peers.call(node, calls.GetCrawl(crawl))
-            record = None if isinstance(reply, Failure) else self._sound(_parsed(reply.record))
+            record = None if isinstance(reply, Failure) else _parsed(reply.record)
+            if record is not None and not (met and record.author is None):
+                record = self._sound(record)
             if record is None or await self.hear(record, node):
                 return record is not None
         return True
