@@ -38,6 +38,9 @@ LIMITS = DeliveryLimits(
     pause_s=0.2,
 )
 
+# A comparison goes through all records that two nodes share: who refuses it is asked for it ever more seldom.
+COMPARE_PAUSE_S_MAX = 10.0
+
 
 @loop_state
 class Replicator:
@@ -174,13 +177,15 @@ class Replicator:
         self._act()
 
     async def _compare_with(self, node: bytes) -> None:
-        """Compare records with a node that was passed over, until it lacks none, or is gone."""
+        """Compare records with a node that was passed over, until it lacks none, or is gone; ever more seldom."""
+        pause_s = LIMITS.pause_s
         try:
             while lacked := self._tracker.lacking(node):
                 if await self._compare(node):
                     self._tracker.compared(node, lacked)
                 else:
-                    await asyncio.sleep(LIMITS.pause_s)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, COMPARE_PAUSE_S_MAX)
         finally:
             self._comparing.discard(node)
 
