@@ -69,7 +69,7 @@ class Replicator:
         self._compare = compare
         self._group = group
         self._comparing: set[bytes] = set()
-        self._timers: dict[bytes, asyncio.TimerHandle] = {}  # of nodes whose queue is full
+        self._waits: dict[bytes, asyncio.Task[None]] = {}  # for room in queues that are full
         self._tracker = ReplicaTracker(peers.view, peers.node_id, replicas=replicas, acks=acks, heir_of=heir_of)
         self._deliverer: Deliverer[ReplicaTicket] = Deliverer(
             group,
@@ -189,15 +189,17 @@ class Replicator:
         finally:
             self._comparing.discard(node)
 
-    def _no_room(self, node: bytes) -> None:
-        self._timers.pop(node, None)
+    async def _wait_for_room(self, node: bytes) -> None:
+        """Pass a node over that has no room for `ROOM_S`; cancelled once it has."""
+        await asyncio.sleep(ROOM_S)
+        self._waits.pop(node, None)
         self._tracker.no_room(self._peers.view, node, asyncio.get_running_loop().time())
         self._act()
 
     def _room(self, node: bytes) -> None:
-        timer = self._timers.pop(node, None)
-        if timer is not None:
-            timer.cancel()
+        wait = self._waits.pop(node, None)
+        if wait is not None:
+            wait.cancel()
         waiting = self._tracker.room(node)
         for kind, tickets in waiting.items():
             self._put(node, kind, tickets)
@@ -211,8 +213,7 @@ class Replicator:
                 if isinstance(effect, ToSend):
                     self._put(effect.node, effect.kind, effect.tickets)
                 elif isinstance(effect, AwaitRoom):
-                    loop = asyncio.get_running_loop()
-                    self._timers[effect.node] = loop.call_later(ROOM_S, self._no_room, effect.node)
+                    self._waits[effect.node] = self._group.create_task(self._wait_for_room(effect.node))
                 elif isinstance(effect, CompareWith):
                     if effect.node not in self._comparing:
                         self._comparing.add(effect.node)
