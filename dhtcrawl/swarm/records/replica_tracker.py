@@ -379,12 +379,14 @@ class ReplicaTracker:
         # One that joins anew has to have it; and who is a backup now stands in for none.
         passed = tuple(node for node in detour.passed if node not in ticket.joining)
         stand_ins = tuple(node for node in detour.stand_ins if node in view and node not in ticket.backups)
-        ticket.detour = Detour(passed, stand_ins)
-        for _ in range(sum(node in passed for node in ticket.backups) - len(stand_ins)):
-            found = self._next(view, ticket, ticket.detour)
+        for node in [node for node in ticket.backups if node in passed][len(stand_ins) :]:
+            found = self._next(view, ticket, Detour(passed, stand_ins))
             if found is None:
-                break
-            ticket.detour = Detour(passed, (*ticket.detour.stand_ins, found))
+                # Nobody is left to stand in for it: it gets the record after all.
+                passed = tuple(each for each in passed if each != node)
+            else:
+                stand_ins = (*stand_ins, found)
+        ticket.detour = Detour(passed, stand_ins)
 
     def _passes_over(self, view: View, node: bytes, ticket: ReplicaTicket) -> bool:
         """Whether another node gets a record instead of this one, whose queue is full.
@@ -408,8 +410,8 @@ class ReplicaTracker:
         return True
 
     def _next(self, view: View, ticket: ReplicaTicket, detour: Detour) -> bytes | None:
-        """The nearest node that a record was not sent to, and that is not slow."""
-        without = {self._own, *ticket.sent_to, *detour.passed, *detour.stand_ins, *self._slow}
+        """The nearest node that has no part in a record, and that is not slow."""
+        without = {self._own, *ticket.backups, *ticket.sent_to, *detour.passed, *detour.stand_ins, *self._slow}
         nearest = view.closest(placement(ticket.copy.key), len(without) + 1)
         return next((member.id for member in nearest if member.id not in without), None)
 
