@@ -121,6 +121,7 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access
             own_hosts=own_hosts,
             tried=not (join.on_loopback or join.outbound_only),
             outbound_only=join.outbound_only,
+            commanded_anywhere=join.on_loopback and not access.token,
         )
         swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_used, boottime=_boottime)
         api = Api(swarm, swarm.registry)

@@ -22,3 +22,4 @@ class Api(NodeAnswers, CrawlAnswers, PlaceAnswers, ExportAnswers):
         figures = CrawlFiguresAsked(lambda: swarm.peers, swarm.node.ports.clock)
         super().__init__(swarm, FiguresWithCauses(figures, self.why))
         self.serve(registry)
+        self.serve_wishes(registry)

@@ -24,7 +24,8 @@ class NetworkConfig:
     `met` is told the addresses of other nodes: of those that are remembered, before any crawl goes on, and, with each
     new view, of all members. `ring` and `tls` are those of a closed swarm. Where `own_hosts` is given, the host of
     `advertise` is only the first: it is looked up again as long as the node runs. With `tried` the node joins once
-    others have reached it; with `outbound_only` they need not: it takes no connections.
+    others have reached it; with `outbound_only` they need not: it takes no connections. Where it is
+    `commanded_anywhere`, no other machine takes part and nobody needs a token: people command it by other nodes, too.
     """
 
     listen: Address
@@ -36,6 +37,7 @@ class NetworkConfig:
     own_hosts: OwnHosts | None = None
     tried: bool = False
     outbound_only: bool = False
+    commanded_anywhere: bool = False
     met: Callable[[Iterable[Address]], None] = lambda addresses: None
 
 

@@ -192,7 +192,10 @@ def build(
     """The parts of a node whose planes listen; requests are answered from here on."""
     planes = build_planes(ground, transport, routing, address)
     authority = CrawlAuthority(
-        ground.node.ports.key, lambda: planes.peers.view, lambda node: planes.gossip.members.get(node) is not None
+        ground.node.ports.key,
+        lambda: planes.peers.view,
+        lambda node: planes.gossip.members.get(node) is not None,
+        passed_on=ground.network.commanded_anywhere,
     )
     crawls = CrawlRecords(planes.peers, ground.registry, ground.node.committer, authority)
     runs = CrawlRuns(planes.peers, crawls, ground.node.committer, group)

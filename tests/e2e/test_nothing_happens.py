@@ -316,7 +316,7 @@ def test_a_paused_crawl_says_so_in_each_place(stage: Stage, tmp_path: Path, caps
         argv = ["submit", f"{stub.url}/", "--allow-private", "--wait", "--admin", first.admin]
         with Terminal(tmp_path, *argv) as terminal:
             crawl = new_crawl(second, f"{stub.url}/")
-            assert run(["pause", crawl, "--admin", first.admin]) == 0
+            assert run(["pause", crawl, "--admin", second.admin]) == 0
             terminal.says("waiting: it is paused, until it is resumed")
             assert on_the_dashboard(second, crawl)[0].startswith("it is paused")
             told = why(capsys, second, crawl, f"{stub.url}/")

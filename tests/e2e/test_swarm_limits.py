@@ -64,8 +64,7 @@ def test_a_swarms_crawl_goes_on_by_resume_and_every_node_acts_by_what_was_change
         for options in ((), ("--max-pages", "10"), ("--delay", "1s")):
             assert "has ended: page limit" in crawler.run(*resume(*options)).ended_with(2).one_line()
         elsewhere = ["resume", crawl[:12], "--admin", last.admin, "--max-pages", "25"]
-        assert f"was submitted at node {first.id[:12]}" in crawler.run(*elsewhere).ended_with(2).one_line()
-        crawler.run(*resume("--max-pages", "25")).ended_with(0)
+        crawler.run(*elsewhere).ended_with(0)  # on one machine any of its nodes will do
         until(lambda: stands()["ended"] == "page limit", "the higher limit is reached", DEADLINE_S, ASK_EVERY_S)
         assert len(stub.paths()) == 25
 

@@ -6,11 +6,13 @@ import asyncio
 import dataclasses
 import re
 
+import pytest
 from swarm.story import Story, a_world
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.node.api import Api
 from dhtcrawl.standing import OWED
+from dhtcrawl.web.api import ApiError
 
 
 async def test_the_hosts_of_a_crawl_are_told_with_what_keeps_them_back() -> None:
@@ -85,3 +87,33 @@ async def test_what_a_page_is_comes_from_the_node_that_has_it() -> None:
         for url in world.web.truth():
             (answer,) = await newest.why(url, crawl)
             assert (answer["state"], answer["status"]) == ("done", 200)
+
+
+async def test_what_a_person_wants_of_a_crawl_is_passed_on_to_its_author_on_one_machine_only() -> None:
+    async with a_world(pages=60, nodes=3) as world:
+        crawl = await world.crawl(dataclasses.replace(world.spec, settings=CrawlSettings(delay_s=5.0)))
+        author, other, _ = nodes = apis(world)
+        await world.until(lambda: all(host.swarm is not None and host.swarm.crawls.ids() for host in world.hosts))
+        with pytest.raises(ApiError, match=r"was submitted at node \w{12} at .*; run this command there") as refused:
+            await other.control(crawl, "pause")
+        assert refused.value.status == 409
+        assert world.hosts[1].swarm is not None
+
+        world.hosts[1].swarm.crawls.authority.passed_on = True  # only where it is told; its author does not believe it
+        with pytest.raises(ApiError, match="run this command there"):
+            await other.control(crawl, "pause")
+        assert {each["state"] for node in nodes for each in await node.crawls()} == {"running"}
+
+        assert world.hosts[0].swarm is not None
+        world.hosts[0].swarm.crawls.authority.passed_on = True
+        assert (await other.control(crawl, "pause"))["state"] == "paused"
+        assert {each["state"] for node in nodes for each in await node.crawls()} == {"paused"}
+        await other.control(crawl, "resume", {"delay_s": 0.0})
+        assert (await author.crawl(crawl))["spec"]["settings"]["delay_s"] == 0.0
+        await other.control(crawl, "stop")
+        await world.until(lambda: world.ended(crawl))
+        with pytest.raises(ApiError, match="has ended: stopped"):
+            await other.control(crawl, "pause")
+        await world.hosts[0].crash()
+        with pytest.raises(ApiError, match="it does not answer"):
+            await other.control(crawl, "resume", {"delay_s": 1.0})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import json
+from typing import Any, cast
 
 from dhtcrawl.crawl.budget import LIMIT_OF, is_raised
 from dhtcrawl.errors import ConfigError
@@ -12,6 +13,8 @@ from dhtcrawl.node.answers.common import SEEDS_SHOWN, Answers, state_of
 from dhtcrawl.node.explain_live import hosts_here
 from dhtcrawl.policy.registry import check as check_policy
 from dhtcrawl.policy.registry import check_needs, is_own
+from dhtcrawl.rpc.peers.port import CallRegistry
+from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.store.crawl_record import (
     FINAL,
@@ -25,13 +28,17 @@ from dhtcrawl.storage.store.crawl_record import (
     new_record,
     with_settings,
 )
-from dhtcrawl.swarm.calls.lifecycle import RELEASE
+from dhtcrawl.swarm.calls.lifecycle import RELEASE, WISH_ERROR_CHARS_MAX, PassWish, WishDone
 from dhtcrawl.units import format_address
-from dhtcrawl.web.api import Action, ApiError, Decision
+from dhtcrawl.web.api import Action, ApiError, Decision, changes_in
 
 
 class CrawlAnswers(Answers):
     """The part of `NodeApi` that is about crawls."""
+
+    def serve_wishes(self, registry: CallRegistry) -> None:
+        """Register the handler of what people told other nodes."""
+        registry.serve(PassWish, self._on_wish)
 
     async def crawls(self, ended_max: int | None = None) -> list[dict[str, Any]]:
         records = list(self._swarm.crawls)
@@ -99,26 +106,49 @@ class CrawlAnswers(Answers):
 
     async def control(self, crawl_id: bytes, action: Action, settings: dict[str, Any] | None = None) -> dict[str, Any]:
         record = self.record_of(crawl_id)
-        self._check_in_charge(record)
+        node = self._swarm.crawls.authority.in_charge(record)
+        if node is None or node == self._swarm.id:
+            return await self._change(record, action, settings)
+        if not self._swarm.crawls.authority.passed_on:
+            raise self._elsewhere(record, node)
+        done = await self._swarm.peers.call(
+            node, PassWish(crawl_id, action, "" if settings is None else json.dumps(settings))
+        )
+        if isinstance(done, Failure):
+            raise ApiError(503, f"{self._elsewhere(record, node)}; it does not answer: {done.detail}")
+        if done.error:
+            raise ApiError(409, done.error)
+        return {"crawl": crawl_id.hex(), "state": done.state}
+
+    async def _on_wish(self, _asker: bytes, wish: PassWish) -> WishDone:
+        """Do what a person told another node of this machine, and could as well have told this one."""
+        try:
+            record = self.record_of(wish.crawl)
+            node = self._swarm.crawls.authority.in_charge(record)
+            if not self._swarm.crawls.authority.passed_on or node not in (None, self._swarm.id):
+                raise self._elsewhere(record, self._swarm.id if node is None else node)
+            settings = changes_in({"settings": json.loads(wish.settings)}) if wish.settings else None
+            done = await self._change(record, cast(Action, wish.action), settings)
+        except (ApiError, ValueError) as error:
+            return WishDone(error=str(error)[:WISH_ERROR_CHARS_MAX])
+        return WishDone(done["state"])
+
+    async def _change(self, record: CrawlRecord, action: Action, settings: dict[str, Any] | None) -> dict[str, Any]:
         if settings or (action == "resume" and record.ended):
             return await self._resume_with(record, settings or {})
         if record.ended:
-            raise ApiError(409, f"crawl {crawl_id.hex()[:12]} has ended: {record.ended}")
+            raise ApiError(409, f"crawl {record.crawl_id.hex()[:12]} has ended: {record.ended}")
         state = {"pause": PAUSED, "resume": RUNNING, "stop": STOPPING}[action]
         after = changed(record, state, cause=STOPPED if action == "stop" else "")
         merged = await self._swarm.crawls.publish(after)
-        return {"crawl": crawl_id.hex(), "state": state_of(merged)}
+        return {"crawl": record.crawl_id.hex(), "state": state_of(merged)}
 
-    def _check_in_charge(self, record: CrawlRecord) -> None:
-        node, own = self._swarm.crawls.authority.in_charge(record), self._swarm.id
-        if node in (None, own):
-            return
-        assert node is not None, "it is another node"
+    def _elsewhere(self, record: CrawlRecord, node: bytes) -> ApiError:
         there = next((member for member in self._swarm.gossip.view.members if member.id == node), None)
         crawl, name = record.crawl_id.hex()[:12], node.hex()[:12]
         at = "" if there is None else f" at {format_address(there.address)}"
         why = "was submitted at" if record.author is not None and record.author.node_id == node else "is coordinated by"
-        raise ApiError(409, f"crawl {crawl} {why} node {name}{at}, which alone may change it; run this command there")
+        return ApiError(409, f"crawl {crawl} {why} node {name}{at}, which alone may change it; run this command there")
 
     async def _resume_with(self, record: CrawlRecord, settings: dict[str, Any]) -> dict[str, Any]:
         after = with_settings(record, dataclasses.replace(record.settings, **settings))

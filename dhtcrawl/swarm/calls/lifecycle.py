@@ -95,6 +95,27 @@ class TellCrawl(CallArgs[Done], name="crawl_tell", timeout_s=WAVE_TIMEOUT_S):
     ] = None
 
 
+# What a person may want of a crawl.
+PAUSE, RESUME, STOP = "pause", "resume", "stop"
+WISH_SETTINGS_CHARS_MAX: Final = 4_096
+WISH_ERROR_CHARS_MAX: Final = 1_000
+
+
+class WishDone(WireMap):
+    """Answer to `crawl_wish`: how the crawl stands then, or one line that says why it does not change."""
+
+    state: Annotated[str, text(16)] = ""
+    error: Annotated[str, text(WISH_ERROR_CHARS_MAX), "empty where it was done"] = ""
+
+
+class PassWish(CallArgs[WishDone], name="crawl_wish", timeout_s=10.0):
+    """A node passes on what a person wants of a crawl to the node in charge of it, on the same machine."""
+
+    crawl: Crawl
+    action: Annotated[str, word(PAUSE, RESUME, STOP)]
+    settings: Annotated[str, text(WISH_SETTINGS_CHARS_MAX), "a JSON object of the settings to change; empty: none"] = ""
+
+
 class GoneRow(NamedTuple):
     """The last figures of a node that the coordinator does not hear of any more, or the coordinator's own."""
 

@@ -46,8 +46,14 @@ COORDINATORS_KEPT: Final = 4  # of one crawl, the latest
 class CrawlAuthority:
     """Judges for one node; `refused` counts changes that did not count."""
 
-    def __init__(self, key: NodeKey, view: Callable[[], View], was_member: Callable[[bytes], bool]) -> None:
-        """`was_member(node)` is true of all that are or were members."""
+    def __init__(
+        self, key: NodeKey, view: Callable[[], View], was_member: Callable[[bytes], bool], *, passed_on: bool = False
+    ) -> None:
+        """`was_member(node)` is true of all that are or were members.
+
+        With `passed_on` the node takes people's wishes from the other nodes of its machine.
+        """
+        self.passed_on = passed_on
         self.refused = 0
         self._key = key
         self._view = view
