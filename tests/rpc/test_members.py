@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dhtcrawl.keyspace import INCARNATION_MAX
 from dhtcrawl.rpc.membership.hello import EPOCH_MAX, OUTBOUND, MemberRecord, NodeState, merge, parse_record
 from dhtcrawl.rpc.membership.member_parts import AskingOrder
-from dhtcrawl.rpc.membership.members import Members
+from dhtcrawl.rpc.membership.members import HEARSAY_MAX, Members
 from dhtcrawl.rpc.membership.view import MemberState
 from rpc.records import ACTIVE, DEAD, JOINING, LEFT, ME, SUSPECTED, members, node, own, records, seen
 
@@ -253,6 +253,17 @@ def test_of_those_gone_only_the_dead_are_asked() -> None:
     known = members(node("a", LEFT), node("b", DEAD))
     assert {known.some_dead() for _ in range(20)} == {node("b", DEAD)}
     assert members(node("a", LEFT)).some_dead() is None
+
+
+def test_of_the_dead_that_never_answered_no_more_count_than_may_be_there_by_others_word() -> None:
+    known = members(node("a"), node("b"))
+    known.met(node("a").id)
+    known.set_state(ACTIVE)
+    invented = [node(chr(0x21 + n), DEAD) for n in range(60)]
+    assert known.learn(invented, 0.0, sender=node("a").id, sees=2).changed == 60
+    assert known.dead_count == HEARSAY_MAX
+    known.learn([node("a", DEAD), node("b", DEAD)], 0.0)
+    assert known.dead_count == 1 + HEARSAY_MAX, "of these two one has answered"
 
 
 def test_members_beyond_the_bound_are_refused_and_counted_until_there_is_a_place() -> None:

@@ -42,8 +42,9 @@ from dhtcrawl.url import host_of
 STRANGER = Hello(b"s" * 20, 1, "active", ("xor",))
 INVENTED = 512
 SALT = bytes(16)
-# What a day's rest that somebody names comes to here, and what the crawl may take in all: 18 s where nobody lies.
-REST_S, IN_ALL_S = 5.0, 600.0
+# What a day's rest that somebody names comes to here, and what the crawl may take in all: 18 s where nobody lies, and
+# the lies are told twice.
+REST_S, IN_ALL_S = 5.0, 60.0
 BEYOND = ("http://169.254.169.254/latest/", "http://10.0.0.1/", "http://elsewhere.test/", "http://127.0.0.1:80/admin")
 
 
@@ -99,6 +100,7 @@ async def crawled(ring: Ring | None) -> Ended:
             "crawl.delay_s": "0.1",
             "fetch.concurrency": 4,
             "politeness.retry_after_max_s": f"{REST_S:.0f}s",
+            "politeness.backoff_max_s": f"{REST_S:.0f}s",
             "politeness.crawl_delay_max_s": "0.2s",
         }
     )

@@ -80,6 +80,11 @@ class AskingOrder:
         unmet, there = len(self._unmet), len(self._ids) + len(self._unreachable)
         return node_id in self._met or unmet < max(hearsay_max, there - unmet)
 
+    def counted(self, gone: Collection[bytes], hearsay_max: int) -> int:
+        """How many of those that are gone count: who has answered once, and so many as may be there by others' word."""
+        met, there = sum(node_id in self._met for node_id in gone), len(self._ids) + len(self._unreachable)
+        return met + min(len(gone) - met, max(hearsay_max, there - len(self._unmet)))
+
     def next(self, live: Mapping[bytes, T], busy: Container[bytes]) -> T | None:
         """The next of the round among the `live`, which have come and not gone; None where all are `busy`."""
         for _ in range(len(live) + len(self._round) + 1):

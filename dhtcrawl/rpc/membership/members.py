@@ -375,8 +375,12 @@ class Members:
 
     @property
     def dead_count(self) -> int:
-        """How many are taken for dead: perhaps they are there, and only out of sight."""
-        return sum(record.state is NodeState.DEAD for _, record in self._gone.values())
+        """How many are taken for dead, and may be there, only out of sight; of those that never answered us few count.
+
+        Else who makes up a thousand dead would have each side of a cut that is none wait for the others.
+        """
+        dead = [record.id for _, record in self._gone.values() if record.state is NodeState.DEAD]
+        return self._asking.counted(dead, HEARSAY_MAX)
 
     def some_dead(self) -> MemberRecord | None:
         """A random one of those taken for dead that can be reached: perhaps it was the network."""
