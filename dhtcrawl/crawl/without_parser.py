@@ -51,16 +51,17 @@ class _Look(NamedTuple):
     tags: dict[bytes, bytes]  # those that were known before
     leads: dict[bytes, _Lead]  # the others
 
-    def keys(self) -> list[bytes]:
-        """Where each text leads; b"" where to no task."""
+    def keys(self, known: list[bytes | None]) -> list[bytes]:
+        """Where each text leads; b"" where to no task. Of what was `known` before its place has it."""
         tags, leads = self.tags, self.leads
-        if leads:
-            return [leads[text].resolved.key if text in leads else tags[text] for text in self.texts]
-        return [tags[text] for text in self.texts]
+        return [
+            key if key is not None else leads[text].resolved.key if text in leads else tags[text]
+            for text, key in zip(self.texts, known, strict=True)
+        ]
 
-    def targets(self, keys: list[bytes], wanted: list[bytes]) -> list[tuple[bytes, str]]:
-        """The tasks that are `wanted`, of all `keys`, with their URLs."""
-        text_of = dict(zip(keys, self.texts, strict=True)) if wanted else {}
+    def targets(self, places: list[tuple[bytes, bytes]], wanted: list[bytes]) -> list[tuple[bytes, str]]:
+        """The tasks that are `wanted`, with their URLs; `places` are texts and where they lead."""
+        text_of = {key: text for text, key in places}
         return [(key, self._target(text_of[key])) for key in wanted]
 
     def _target(self, text: bytes) -> str:
@@ -102,14 +103,15 @@ class LinksWithoutParser:
             return None
         known = self._known.of(url)
         page = _Look(url, charset, html, known, texts, known.tags.setdefault(charset, {}), {})
-        for text in dict.fromkeys([text for text in texts if text not in page.tags]):
+        found = list(map(page.tags.get, texts))
+        for text in dict.fromkeys([text for text, key in zip(texts, found, strict=True) if key is None]):
             target = page.known.plain.target_of(text) if len(text) <= TAG_BYTES_MAX else None
             lead = self._lead_of(text, page) if target is None else self._plain_lead(text, target, page)
             if lead is None:
                 return None
             if lead is not _NOTED:
                 page.leads[text] = lead
-        unparsed = self._unparsed(page, depth)
+        unparsed = self._unparsed(page, page.keys(found), depth)
         self._known.keep_bound()
         return unparsed
 
@@ -140,7 +142,8 @@ class LinksWithoutParser:
         return self._resolved(href, nofollow, page) if resolved is None else _Lead(href, nofollow, resolved)
 
     def _resolved(self, href: str, nofollow: bool, page: _Look) -> _Lead | None:
-        target = canonicalize(href, page.url)
+        plain = page.known.plain.target_of_href(href)
+        target = canonicalize(href, page.url) if plain is None else plain.decode()
         if target is None:
             skip = None if nofollow else (href[:HREF_SHOWN_CHARS], SkipReason.NOT_A_URL)
             return _Lead(href, nofollow, skip=skip)
@@ -150,32 +153,32 @@ class LinksWithoutParser:
         # Whether the same link is followed elsewhere on the page decides on one with nofollow.
         return None if nofollow else _Lead(href, nofollow, Resolved(self._spec.key_of(target), target))
 
-    def _unparsed(self, page: _Look, depth: int) -> Unparsed | None:
-        keys = page.keys()
+    def _unparsed(self, page: _Look, keys: list[bytes], depth: int) -> Unparsed | None:
         unique = dict.fromkeys(keys)
         unique.pop(b"", None)
         beyond = 0 <= self._spec.settings.depth <= depth
         waits, news = ([], self._known.beyond(unique)) if beyond else self._not_acked(unique, depth + 1)
-        real = self._real(page, keys, set(news))
+        asked = {*waits, *news}
+        places = [(text, key) for text, key in zip(page.texts, keys, strict=True) if key in asked] if asked else []
+        real = self._real(page, places, set(news))
         if real is None:
             return None
         skipped = self._remember(page, real)
         if news:
-            sure = {key for text, key in zip(page.texts, keys, strict=True) if text in real}
+            sure = {key for text, key in places if text in real}
             for key in news:
                 if key not in sure:
                     del unique[key]
             news = [key for key in news if key in sure]
         if beyond:
             self._known.note_beyond(news)
-            return Unparsed(b"", [], skipped + [(target, SkipReason.DEPTH) for _, target in page.targets(keys, news)])
-        return Unparsed(b"".join(unique), page.targets(keys, waits + news), skipped)
+            return Unparsed(b"", [], skipped + [(target, SkipReason.DEPTH) for _, target in page.targets(places, news)])
+        return Unparsed(b"".join(unique), page.targets(places, waits + news), skipped)
 
-    def _real(self, page: _Look, keys: list[bytes], news: set[bytes]) -> Set[bytes] | None:
+    def _real(self, page: _Look, places: list[tuple[bytes, bytes]], news: set[bytes]) -> Set[bytes] | None:
         """The texts that are tags, of those that make a difference; None if that is not clear."""
         wanted = {text for text, lead in page.leads.items() if lead.skip is not None}
-        if news:
-            wanted.update([text for text, key in zip(page.texts, keys, strict=True) if key in news])
+        wanted.update([text for text, key in places if key in news])
         return outside(page.html, page.texts, wanted) if wanted else wanted
 
     def _remember(self, page: _Look, real: Set[bytes]) -> list[tuple[str, str]]:

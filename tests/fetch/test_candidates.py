@@ -52,3 +52,21 @@ def test_a_new_tag_behind_closed_comments_and_scripts_is_clear(before: str) -> N
     page = f"{before}<a href=a><!-- <a href=b> -->".encode()
     assert outside(page, candidates(page), {b"<a href=a>"}) == {b"<a href=a>"}
     assert outside(page, candidates(page), {b"<a href=b>"}) in (set(), None)
+
+
+@pytest.mark.parametrize(
+    ("page", "texts"),
+    [
+        (b"<a href=a><b><a href=b", [b"<a href=a>", b"<a href=b"]),
+        (b"<a href='<a href=b>'>c<a href=d>", [b"<a href='", b"<a href=b>", b"<a href=d>"]),
+        (b"<a href=a <!-- <script><area href=b>", [b"<a href=a ", b"<!--", b"<script", b"<area href=b>"]),
+        (b"<a " * 3, [b"<a "] * 3),
+    ],
+)
+def test_a_candidate_ends_before_the_next_tag(page: bytes, texts: list[bytes]) -> None:
+    assert candidates(page) == texts
+
+
+@pytest.mark.parametrize("page", [b"<a href=a><!-- <a href=a> -->", b"<!-- <a href=a> --><a href=a>"])
+def test_a_tag_that_stands_there_twice_is_one_if_either_is_clear(page: bytes) -> None:
+    assert outside(page, candidates(page), {b"<a href=a>"}) == {b"<a href=a>"}
