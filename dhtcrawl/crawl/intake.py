@@ -11,7 +11,7 @@ that it was fetched long ago (design invariant I6).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from dhtcrawl.crawl.due_tasks import DueTasks
@@ -142,6 +142,16 @@ class Intake:
             self._frontier.add(self._due.ours(merged.queued), now)
         self._resend(merged.resend)
         self._changed()
+
+    def known_to_owner(self, keys: Sequence[bytes]) -> None:
+        """Note tasks that their owners have, safely: links to them need not be sent.
+
+        Where depth matters, a nearer way to one is news all the same.
+        """
+        if self._start.spec.settings.depth < 0:
+            learn = self._next.outbox.learn
+            for key in keys:
+                learn(key)
 
     def view_changed(self, claim: object) -> None:
         """Nodes came or went; `claim` is the set of keys that this node may fetch.

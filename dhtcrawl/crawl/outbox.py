@@ -115,7 +115,7 @@ class Outbox:
         return waits, sends
 
     def learn(self, key: bytes) -> None:
-        """Note that a link's owner knows it, having told us that the task is over; only if depth does not matter."""
+        """Note that a link's owner knows it, by its own word; only if depth does not matter."""
         assert not self._depth_matters, "how deep the owner knows it is not said"
         self._acked.add(key, 0)
 

@@ -278,10 +278,7 @@ class CrawlRun:
 
     def buried(self, keys: Sequence[bytes]) -> None:
         """Note tasks that are over: their owners know them, so links to them need not be sent again."""
-        if not self.depth_matters:
-            learn = self.parts.next_round.outbox.learn
-            for key in keys:
-                learn(key)
+        self.intake.known_to_owner(keys)
         self.assignments.ended.over(keys)
 
     def in_flight(self, key: bytes) -> bool:

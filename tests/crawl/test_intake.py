@@ -11,10 +11,12 @@ from typing import Any, cast
 import pytest
 
 from dhtcrawl.clock import Clock
+from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.due_tasks import DueTasks
 from dhtcrawl.crawl.frontier import Frontier, FrontierLimits
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.next_round import NextRound
+from dhtcrawl.crawl.outbox import Outbox
 from dhtcrawl.fetch.politeness import HostClock
 from dhtcrawl.storage.store.known_depths import DepthTable
 from dhtcrawl.storage.store.replicas import Merged
@@ -99,6 +101,22 @@ def fetch(due: DueTasks, frontier: Frontier) -> None:
     frontier.finish(job, 0.0)
     due.written(job.task.key)
     frontier.written(job.host, job.task.key, 0.0)
+
+
+@pytest.mark.parametrize("depth", [-1, 3])
+def test_a_link_to_what_its_owner_has_safely_is_not_sent_unless_a_nearer_way_is_news(
+    frontier: Frontier, due: DueTasks, depth: int
+) -> None:
+    outbox = Outbox(depth_matters=depth >= 0)
+    services: Any = SimpleNamespace(safe_tasks=DepthTable())
+    start: Any = SimpleNamespace(crawl_id=bytes(16), spec=SimpleNamespace(settings=CrawlSettings(depth=depth)))
+    waits: Any = SimpleNamespace(outbox=outbox)
+    intake = Intake(services, start, frontier, due, waits, itertools.count(1), lambda: None)
+    intake.known_to_owner([b"a" * 20, b"b" * 20])
+    assert outbox.not_acked([b"a" * 20, b"b" * 20, b"c" * 20], 2)[1] == [
+        *([] if depth < 0 else [b"a" * 20, b"b" * 20]),
+        b"c" * 20,
+    ]
 
 
 def test_a_task_that_left_its_queue_and_is_read_from_it_again_starts_with_its_batch(

@@ -21,13 +21,14 @@ from dhtcrawl.rpc.tasks.messages import (
     Message,
     Records,
     RefreshTask,
+    StoreBackup,
     StoreTask,
     decode,
     encode,
 )
-from dhtcrawl.rpc.tasks.rows import PeerRow, PlaceRow, RecordRow
+from dhtcrawl.rpc.tasks.rows import PeerRow, PlaceRow, RecordRow, TombstoneRow
 from dhtcrawl.rpc.tasks.signals import SIGNALS, VERSION, Credit, Goodbye, Hello, Ping, encode_signal, parse_signal
-from rpc.wire import CRAWL, KEY, LINK, hello, links, messages, task
+from rpc.wire import CRAWL, KEY, LINK, backup, hello, links, messages, task
 
 
 def feed(decoder: Decoder, data: bytes) -> list[tuple[int, bytes]]:
@@ -226,6 +227,18 @@ def test_keys_have_20_bytes_or_40() -> None:
     for width in (0, 19, 21, 39, 41):
         with pytest.raises(Malformed):
             StoreTask(CRAWL, (LINK._replace(key=bytes(width)),))
+
+
+@pytest.mark.parametrize("safe", [None, "x", [KEY], KEY[:19], KEY * 301, bytes(21)])
+def test_safe_tasks_are_told_by_up_to_300_keys_as_long_as_those_beside_them(safe: Any) -> None:
+    whole = backup()
+    end = TombstoneRow(KEY, 4, 0, 0)
+    assert StoreBackup(CRAWL, whole.records, safe=KEY * 300).safe == KEY * 300
+    with pytest.raises(Malformed, match="safe"):
+        StoreBackup(CRAWL, whole.records, safe=safe)
+    fields = {"id": 1, "crawl": CRAWL, "tombstones": [end], "safe": safe}
+    with pytest.raises(Malformed, match="safe"):
+        decode(Kind.DELETE_BACKUP, pack(Kind.DELETE_BACKUP, fields)[5:])
 
 
 @pytest.mark.parametrize("number", [None, -1, 2**32, True, "1", 1.0])

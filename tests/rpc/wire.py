@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from dhtcrawl.rpc.tasks.link import LinkLimits, PeerLink
@@ -134,10 +136,16 @@ def _refreshes(draw: st.DrawFn) -> RefreshTask:
     )
 
 
+def _safe(rows: tuple[Any, ...]) -> st.SearchStrategy[bytes]:
+    """Task keys as long as those of the rows, in a row."""
+    width = len(rows[0].key)
+    return st.lists(st.binary(min_size=width, max_size=width), max_size=3).map(b"".join)
+
+
 messages: st.SearchStrategy[Message] = (
     st.builds(StoreTask, _crawl, _some(_link), _some(_id, 0))
-    | st.builds(StoreBackup, _crawl, _some(_record), st.booleans())
-    | st.builds(DeleteBackup, _crawl, _some(_tombstone))
+    | _some(_record).flatmap(lambda rows: st.builds(StoreBackup, _crawl, st.just(rows), st.booleans(), _safe(rows)))
+    | _some(_tombstone).flatmap(lambda rows: st.builds(DeleteBackup, _crawl, st.just(rows), _safe(rows)))
     | _refreshes()
     | _acks()
     | st.builds(Records, _some(_record, 0), st.just(b"") | _key, st.binary(max_size=4).map(lambda b: b * 8))

@@ -79,6 +79,9 @@ class FakeRun:
     def buried(self, keys: Sequence[bytes]) -> None:
         self.over += keys
 
+    def known_to_owner(self, keys: Sequence[bytes]) -> None:
+        self.known += keys
+
 
 class InboxBench(Bench):
     def __init__(self, group: asyncio.TaskGroup, view: View) -> None:
@@ -425,6 +428,23 @@ async def test_a_tombstone_without_its_record_is_asked_for_whole() -> None:
         assert world.run is not None
         assert world.run.over == [copy(1).key]
         assert world.run.changes[-1].unqueued
+
+
+async def test_an_owner_says_which_of_its_own_tasks_are_safe_and_nothing_of_those_of_others() -> None:
+    view = view_of([0, 1, 2])
+    theirs, ours, thirds = (link_of(number, view).key for number in (1, 0, 2))
+    async with a_world(view) as world:
+        assert world.run is not None
+        rows = (wire.record_of(copy(1)),)
+        await world.ask(StoreBackup(CRAWL, rows, safe=ours + theirs + thirds))
+        assert world.run.known == [theirs]
+        end = wire.tombstone_of(copy(1, **DONE))
+        await world.ask(DeleteBackup(CRAWL, (end,), ours + theirs))
+        assert world.run.known == [theirs, theirs]
+        await world.ask(DeleteBackup(CRAWL, (end._replace(key=b"x" * 40),), theirs + theirs))
+        assert world.run.known == [theirs, theirs], "keys of this crawl are not so long"
+        world.run = None
+        await world.ask(StoreBackup(CRAWL, rows, safe=theirs))
 
 
 async def test_rows_that_make_no_sense_are_not_kept_and_end_nothing() -> None:

@@ -319,3 +319,29 @@ async def test_a_slow_backup_holds_up_nobody_for_long_and_is_compared_with_once_
         await asyncio.sleep(replicate.COMPARE_PAUSE_S_MAX + 1.0)
         assert not office.replicator.busy_with(CRAWL)
         assert not office.replicator.busy
+
+
+async def test_backups_are_told_with_the_next_records_what_has_become_safe() -> None:
+    """The news goes to those that have acknowledged the record, once, and not before two of them have."""
+    async with an_office() as office:
+        office.keep(copy(1))
+        await asyncio.sleep(0.5)
+        office.keep(copy(2))
+        office.keep(copy(3), over=True)
+        await asyncio.sleep(0.5)
+        office.keep(copy(4), crawl=ANOTHER)
+        await asyncio.sleep(0.5)
+        for number in (1, 2, 3):
+            said = [message for message in office.peers.to(number) if isinstance(message, StoreBackup | DeleteBackup)]
+            assert [message.safe for message in said if message.crawl == CRAWL][:3] == [b"", copy(1).key, copy(2).key]
+            assert said[-1].safe == b"", "it is of another crawl"
+
+
+async def test_what_only_one_backup_has_is_told_to_none() -> None:
+    async with an_office(n2=gone, n3=gone) as office:
+        office.keep(copy(1))
+        await asyncio.sleep(0.5)
+        office.keep(copy(2))
+        await asyncio.sleep(5.0)
+        assert not any(message.safe for message in office.peers.to(1) if isinstance(message, StoreBackup))
+        office.become(view_of([0]))

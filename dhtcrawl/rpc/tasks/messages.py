@@ -96,6 +96,15 @@ def is_id(value: object, width: int) -> bool:
     return type(value) is bytes and len(value) == width
 
 
+def _check_keys(task_keys: object, width: int, field: str) -> None:
+    """Raises:
+    Malformed: these are no task keys of `width` bytes in a row, or too many.
+    """
+    need(type(task_keys) is bytes and len(task_keys) <= ITEMS_MAX * width, field)
+    assert isinstance(task_keys, bytes)
+    need(not len(task_keys) % width, field)
+
+
 @dataclass(frozen=True, slots=True)
 class StoreTask:
     """Links for their owner.
@@ -132,7 +141,8 @@ class StoreTask:
 class StoreBackup:
     """Records as they are at the sender; the answer holds those that are further on at the receiver (I6).
 
-    With `hand_over` the sender lets go of them once they are acked (I5).
+    With `hand_over` the sender lets go of them once they are acked (I5). `safe` has task keys in a row: of what the
+    sender told earlier, those that enough backups have, so that a link to them is as good as acked.
     """
 
     kind: ClassVar[Kind] = Kind.STORE_BACKUP
@@ -140,47 +150,54 @@ class StoreBackup:
     crawl: bytes
     records: tuple[RecordRow, ...]
     hand_over: bool = False
+    safe: bytes = b""
 
     def __post_init__(self) -> None:
         need(is_id(self.crawl, CRAWL_ID_BYTES), "crawl")
         need(type(self.hand_over) is bool, "hand_over")
         check_records(self.records, least=1)
+        _check_keys(self.safe, len(self.records[0].key), "safe")
 
     @property
     def items(self) -> int:
         return len(self.records)
 
     def body(self) -> dict[str, Any]:
-        return {"crawl": self.crawl, "records": self.records, "hand_over": self.hand_over}
+        fields: dict[str, Any] = {"crawl": self.crawl, "records": self.records, "hand_over": self.hand_over}
+        return {**fields, "safe": self.safe} if self.safe else fields
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(fields["crawl"], rows_of(RecordRow, fields["records"]), fields.get("hand_over", False))
+        return cls(fields["crawl"], rows_of(RecordRow, fields["records"]), fields.get("hand_over", False),
+                   fields.get("safe", b""))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteBackup:
-    """Says that tasks are over: the backup keeps a tombstone of each and drops the rest."""
+    """Says that tasks are over: the backup keeps a tombstone of each and drops the rest. `safe` is StoreBackup's."""
 
     kind: ClassVar[Kind] = Kind.DELETE_BACKUP
     lane: ClassVar[Lane] = Lane.BACKUPS
     crawl: bytes
     tombstones: tuple[TombstoneRow, ...]
+    safe: bytes = b""
 
     def __post_init__(self) -> None:
         need(is_id(self.crawl, CRAWL_ID_BYTES), "crawl")
         check_tombstones(self.tombstones)
+        _check_keys(self.safe, len(self.tombstones[0].key), "safe")
 
     @property
     def items(self) -> int:
         return len(self.tombstones)
 
     def body(self) -> dict[str, Any]:
-        return {"crawl": self.crawl, "tombstones": self.tombstones}
+        fields: dict[str, Any] = {"crawl": self.crawl, "tombstones": self.tombstones}
+        return {**fields, "safe": self.safe} if self.safe else fields
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(fields["crawl"], rows_of(TombstoneRow, fields["tombstones"]))
+        return cls(fields["crawl"], rows_of(TombstoneRow, fields["tombstones"]), fields.get("safe", b""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,7 @@ class Inbox:
         merged = await self._merger.merge(message.crawl, good, asker)
         doubted = set(merged.doubted)
         codes = bytes(Code.FAILED if copy is None or copy.key in doubted else Code.ACCEPTED for copy in found)
+        self._learn(asker, message.crawl, message.safe, len(message.records[0].key))
         return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
 
     async def _delete_backup(self, asker: bytes, message: DeleteBackup) -> Reply:
@@ -172,9 +173,20 @@ class Inbox:
             ends = [end for end in found if end is not None]
         self.records_taken += len(ends)
         known, merged = await self._merger.bury(message.crawl, ends, asker)
+        self._learn(asker, message.crawl, message.safe, len(message.tombstones[0].key))
         there = iter(known)
         codes = bytes(Code.ACCEPTED if end is not None and next(there) else Code.FAILED for end in found)
         return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
+
+    def _learn(self, owner: bytes, crawl: bytes, safe: bytes, width: int) -> None:
+        """Note which of its tasks a node says to be safe, as an ACK of their links would; of others it has no say."""
+        run = self._merger.run_of(crawl) if safe else None
+        if run is None or width != run.keys.width:
+            return
+        task_keys = [safe[at : at + width] for at in range(0, len(safe), width)]
+        owners = self._peers.view.owners([key[:KEY_BYTES] for key in task_keys])
+        theirs = [key for key, found in zip(task_keys, owners, strict=True) if found and found.id == owner]
+        run.intake.known_to_owner(theirs)
 
     def _keys(self, crawl: bytes, key: bytes) -> TaskKeys:
         """A crawl's task keys; for one that does not run here as long as `key`, which is from the message."""

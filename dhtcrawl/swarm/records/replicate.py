@@ -28,6 +28,7 @@ from dhtcrawl.swarm.records.replica_tracker import (
     Then,
     ToSend,
 )
+from dhtcrawl.swarm.records.safe_news import SafeNews
 
 LIMITS = DeliveryLimits(
     batch_bytes_max=wire.RECORDS_BYTES_MAX,
@@ -71,6 +72,7 @@ class Replicator:
         self._comparing: set[bytes] = set()
         self._waits: dict[bytes, asyncio.Task[None]] = {}  # for room in queues that are full
         self._tracker = ReplicaTracker(peers.view, peers.node_id, replicas=replicas, acks=acks, heir_of=heir_of)
+        self._news = SafeNews()
         self._deliverer: Deliverer[ReplicaTicket] = Deliverer(
             group,
             self._send,
@@ -150,10 +152,11 @@ class Replicator:
         assert isinstance(kind, ReplicaKind)
         copies = [ticket.copy for ticket in tickets]
         self.records_sent += len(copies)
+        safe = self._news.take(batch.node, kind.crawl)
         message = (
-            StoreBackup(kind.crawl, tuple(map(wire.record_of, copies)))
+            StoreBackup(kind.crawl, tuple(map(wire.record_of, copies)), safe=safe)
             if kind.whole
-            else DeleteBackup(kind.crawl, tuple(map(wire.tombstone_of, copies)))
+            else DeleteBackup(kind.crawl, tuple(map(wire.tombstone_of, copies)), safe)
         )
         reply = await self._peers.ask(batch.node, message)
         if isinstance(reply, Failure):
@@ -163,9 +166,14 @@ class Replicator:
             await self._further(kind.crawl, wire.further_of(reply.records, copies), batch.node)
         taken = [ticket for ticket, code in zip(tickets, reply.codes, strict=True) if code <= Code.KNOWN]
         failed = [ticket for ticket, code in zip(tickets, reply.codes, strict=True) if code > Code.KNOWN]
+        unsafe = {ticket for ticket in taken if not ticket.safe} if kind.whole else ()
         self._tracker.acked(self._peers.view, batch.node, taken)
         self._act()
         if kind.whole:
+            for ticket in taken:
+                if ticket.safe:
+                    told = ticket.acked if ticket in unsafe else (batch.node,)
+                    self._news.add(told, kind.crawl, ticket.copy.key)
             return Rest(refused=failed)
         if failed:
             self._put(batch.node, ReplicaKind(kind.crawl, whole=True), failed)
