@@ -6,7 +6,8 @@ is bad:
     drops     every third request is never answered
     forgets   it acks what it is given to keep, and takes tasks that it is lent, and keeps and does nothing
     answers   at random: codes, places where a key's owner is not, old answers to other calls, what is none
-    invents   one thing a second to one of the others: links, records of pages that no page leads to, rests of hosts
+    invents   one thing a second for a minute, to one of the others: links, records of pages that no page leads to,
+              rests of hosts; a crawl to which it adds for ever would not end
 
 It says nothing of a task that another node owns but what an honest node would, nor of members: that a member can claim
 tasks to be over, and make up members and deaths, is known, and stands in SECURITY.md.
@@ -51,6 +52,9 @@ from dhtcrawl.swarm.calls.hosts import SPAN_MS_MAX, AskHosts, AskRow
 from dhtcrawl.url import host_of
 
 _SAYS_EVERY_S: Final = 1.0
+_SAYS: Final = 60
+# The longest rest of a host in a simulation with a member that asks for a day's.
+REST_MAX_S: Final = 30.0
 _OLD_ANSWERS: Final = 16
 # Bodies that it takes over would lie with it alone, as would copies; it never takes any.
 _BODY_CALLS: Final = ("adopt", "copy_pages")
@@ -126,9 +130,9 @@ class BadMember:
         return rng.choice([*self._old, *strange])
 
     async def run(self, hosts: list[SimHost]) -> None:
-        """Say things unasked, until it is cancelled."""
+        """Say things unasked."""
         async with asyncio.TaskGroup() as group:
-            while self._manner is Manner.INVENTS:
+            for _ in range(_SAYS if self._manner is Manner.INVENTS else 0):
                 await asyncio.sleep(_SAYS_EVERY_S)
                 host = next(host for host in hosts if host.name == self.name)
                 others = [other for other in hosts if other is not host and other.swarm is not None]

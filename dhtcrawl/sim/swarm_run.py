@@ -17,7 +17,7 @@ from typing import Any
 from dhtcrawl.closed.secret import SECRET_BYTES, Ring
 from dhtcrawl.config import Config, load
 from dhtcrawl.sim import loop
-from dhtcrawl.sim.bad_member import BadMember
+from dhtcrawl.sim.bad_member import REST_MAX_S, BadMember
 from dhtcrawl.sim.collection import collect
 from dhtcrawl.sim.faults import LONGEST, Faults
 from dhtcrawl.sim.machines import machine, way_s
@@ -49,13 +49,14 @@ PATIENCE_S = 30.0
 
 def simulate_swarm(scenario: Scenario, seed: int) -> ScenarioResult:
     """Run `scenario` with `seed` on a virtual clock."""
-    config = load(
-        flags={
-            "fetch.concurrency": scenario.concurrency,
-            "fetch.open_pages_max": scenario.open_pages,
-            "swarm.holder_grace_s": f"{scenario.holder_grace_s}s",
-        }
-    )
+    flags: dict[str, object] = {
+        "fetch.concurrency": scenario.concurrency,
+        "fetch.open_pages_max": scenario.open_pages,
+        "swarm.holder_grace_s": f"{scenario.holder_grace_s}s",
+    }
+    if scenario.bad_member == Manner.INVENTS:
+        flags |= dict.fromkeys(("politeness.retry_after_max_s", "politeness.backoff_max_s"), f"{REST_MAX_S}s")
+    config = load(flags=flags)
     web = SimWeb(seed, scenario.web())
     run = SwarmRun(scenario, seed, config, web, scenario.spec(web.seeds(), config.crawl))
     try:
