@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
+import struct
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -55,6 +56,7 @@ SPOOL_BYTES = 1 << 20
 ORIGINS_MAX = 1024
 _SPOOL_THREADS = 2
 _NO_TIMEOUT = aiohttp.ClientTimeout()  # `Deadline` is cheaper and knows our phases
+_NO_LINGER = struct.pack("ii", 1, 0)  # closed with a reset, and nothing is sent any more (socket(7), SO_LINGER)
 
 
 class AiohttpClient:
@@ -217,6 +219,10 @@ class AiohttpClient:
 def _abort(connection: Connection) -> None:
     """Close a connection on which more may come."""
     if connection.transport is not None:
+        # With a reset: what did not get through the system would send again, until long after its host's turn.
+        own = connection.transport.get_extra_info("socket")
+        if own is not None:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         # Without TLS's farewell: a silent server would keep the connection
         # open for half a minute more.
         connection.transport.abort()

@@ -22,7 +22,7 @@ class Peer(asyncio.Protocol):
     def __init__(self, server: RawServer) -> None:
         self.server = server
         self.request_head = b""
-        self.closed = asyncio.get_running_loop().create_future()
+        self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()  # by what
         self.resume: Callable[[], None] | None = None
         self.paused = False
         self._received = b""
@@ -44,7 +44,7 @@ class Peer(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.open.discard(self)
-        self.closed.set_result(None)
+        self.closed.set_result(exc)
 
     def pause_writing(self) -> None:
         self.paused = True

@@ -362,6 +362,13 @@ async def test_a_server_that_says_nothing_times_out(tmp_path: Path) -> None:
     assert (failure.kind, failure.detail) == (FetchFailureKind.TIMEOUT, "no complete response head within 0.05 s")
 
 
+async def test_a_request_that_is_given_up_is_not_left_to_the_system(tmp_path: Path) -> None:
+    peers: list[Peer] = []
+    async with serving(peers.append) as server, client_in(tmp_path) as client:
+        failure_of(await client.exchange(asked(server, limits=Limits(head_s=0.05))))
+        assert isinstance(await peers[0].closed, ConnectionResetError), "else what was not sent yet would still come"
+
+
 def drips(start: bytes, drop: bytes) -> Callable[[Peer], None]:
     """A script that sends `drop` again and again, slowly and without end."""
 
