@@ -24,11 +24,19 @@ turns of a millisecond. The target is for what comes on top of it.
 
     python scripts/bench_scale.py [--quick] [--json FILE] [--plot FILE.svg]
 
+With `--settled`, swarms whose nodes know each other from the start (`scale_settled.py`): how fast thousands are.
+
+    python scripts/bench_scale.py --settled 1,100,2000 --pages 12
+
 With `--real`, processes on this machine crawl a web that is slow to answer (`scale_nodes.py`): speed, E(N) = the speed
 of N nodes over N times that of one, CPU and bytes a page, how even the shares are, and by the web's own count what was
 asked for twice, lost, or asked for too soon. Each swarm has as many pages for each node.
 
     python scripts/bench_scale.py --real 1,2,4,8,16 [--policies xor,balanced] [--keys url] [--csv FILE]
+
+With `--share 0.05` each has a twentieth of a core, as root: small machines, which the web does not hold up.
+
+    python scripts/bench_scale.py --real 1,16 --share 0.05 --flight 16 --pages 300
 
 With `--inventory` the processes run on other machines, over ssh (`scale_hosts.py` has the file's form).
 
@@ -55,6 +63,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import benchmark
 import scale_hosts
 import scale_report
+import scale_settled
 from scale_nodes import RealSample, Trial, as_json
 from scale_nodes import run as run_real
 from scale_swarms import Sample, Spent, note, run
@@ -64,6 +73,7 @@ QUICK_NODES = (5, 15)
 PAGES = 20
 QUICK_PAGES = 8
 REAL_PAGES = 1_000
+SETTLED_PAGES = 12
 # A page may cost a swarm ten times as large as one of a hundred so much more.
 RATIO_MAX = 1.3
 FLAT_FROM, FLAT_TO = 100, 1_000
@@ -74,11 +84,21 @@ FLAT_FROM, FLAT_TO = 100, 1_000
 def measure(nodes: int, pages: int, seed: int, swarms: int = 1) -> Sample:
     """The same in a process of its own, so that no swarm runs among what another left behind."""
     note(f"{f'{swarms} swarms of ' if swarms > 1 else ''}{nodes} nodes, {pages} pages each, seed {seed}")
-    argv = [sys.executable, __file__, "--one", json.dumps([nodes, pages, seed, swarms])]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True)
+    return _sample(_apart("--one", nodes, pages, seed, swarms))
+
+
+def _apart(option: str, *numbers: int) -> dict[str, Any]:
+    """What a run in a process of its own has measured."""
+    done = subprocess.run([sys.executable, __file__, option, json.dumps(numbers)], stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise SystemExit(f"bench: the run of {nodes} nodes ended with {done.returncode}; what it said stands above")
-    values = json.loads(done.stdout)
+        raise SystemExit(
+            f"bench: the run of {numbers[0]} nodes ended with {done.returncode}; what it said stands above"
+        )
+    values: dict[str, Any] = json.loads(done.stdout)
+    return values
+
+
+def _sample(values: dict[str, Any]) -> Sample:
     return Sample(**(values | {phase: Spent(**values[phase]) for phase in ("join", "crawl", "idle")}))
 
 
@@ -192,6 +212,20 @@ def plot(rows: list[benchmark.Row], sizes: list[int]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def settled(args: argparse.Namespace) -> int:
+    """The settled swarms that were asked for, each in a process of its own; the exit code."""
+    pages = args.pages or (QUICK_PAGES if args.quick else SETTLED_PAGES)
+    paced: dict[int, list[scale_settled.Paced]] = {}
+    for seed in range(1, args.seeds + 1):
+        for nodes in (int(n) for n in args.settled.split(",")):
+            note(f"{nodes} settled nodes, {pages} pages each, seed {seed}")
+            values = _apart("--one-settled", nodes, pages, seed)
+            paced.setdefault(nodes, []).append(scale_settled.Paced(**(values | {"sample": _sample(values["sample"])})))
+    rows = scale_settled.rows_of(paced)
+    benchmark.print_table(rows, " ")
+    return benchmark.finish(rows, args.json)
+
+
 def real(args: argparse.Namespace) -> int:
     """The real swarms that were asked for, in rounds; the exit code."""
     run_one, sizes = _where(args)
@@ -200,6 +234,8 @@ def real(args: argparse.Namespace) -> int:
     pages = args.pages or (40 if args.quick else REAL_PAGES)
     if args.flight:
         more["flight"] = args.flight
+    if args.share:
+        more["share"] = args.share
     samples: dict[tuple[str, str, int], list[RealSample]] = {}
     for _ in range(args.rounds):
         for policy in args.policies.split(","):
@@ -238,22 +274,30 @@ def main(argv: list[str] | None = None) -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="Measures what a page costs in simulated swarms of several sizes.")
     benchmark.add_options(parser, "small swarms and few pages; under a minute, no target")
+    parser.add_argument("--settled", metavar="N,N", help="swarms of these sizes whose nodes know each other already")
     parser.add_argument("--real", metavar="N,N", help="real nodes on this machine instead, in swarms of these sizes")
     parser.add_argument("--inventory", metavar="FILE", help="real nodes on the hosts of this file (TOML), over ssh")
     parser.add_argument("--policies", default="xor,balanced", metavar="NAME,…", help="of real nodes")
     parser.add_argument("--keys", default="url", metavar="NAME,…", help="of real nodes: url, host or both")
     parser.add_argument("--rounds", type=int, default=1, help="of real swarms, in turns (default 1)")
     parser.add_argument("--flight", type=int, metavar="N", help="requests at once, of a real node (default 4)")
+    parser.add_argument("--share", type=float, metavar="CORES", help="of a core, for each real node, such as 0.05")
     parser.add_argument("--csv", metavar="FILE", help="write a line for each real swarm there")
     parser.add_argument("--plot", metavar="FILE", help="write a plot there, as SVG")
     parser.add_argument("--nodes", help="sizes of swarms, such as 10,100,1000")
     parser.add_argument("--pages", type=int, help=f"for each node (default {PAGES})")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each swarm (default 1)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--one-settled", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.one:
         print(json.dumps(dataclasses.asdict(run(*json.loads(args.one)))))
         return 0
+    if args.one_settled:
+        print(json.dumps(dataclasses.asdict(scale_settled.run(*json.loads(args.one_settled)))))
+        return 0
+    if args.settled:
+        return settled(args)
     if args.real or args.inventory:
         return real(args)
     sizes = [int(n) for n in args.nodes.split(",")] if args.nodes else list(QUICK_NODES if args.quick else NODES)

@@ -4,6 +4,9 @@ The web (`scale_site.py`) takes its time for each page, so what a node can do is
 and the machine has to have CPU to spare: a sample in which it had not is marked, and says nothing. Every swarm has as
 many pages for each node. What is told of the crawl's *middle* leaves its beginning and its end out: from the first
 tenth of the pages to the last tenth. The nodes run on this machine, or on others (`scale_hosts.py`).
+
+With a `share` each node has so much of a core once all know each other (cgroups): then it is the node and not the web
+that is slow, and a swarm is as many small machines.
 """
 
 from __future__ import annotations
@@ -15,14 +18,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(1, str(Path(__file__).parents[1] / "tests"))
 
 from bench_tasks import Node
+from policy_bench.lab import Machine, limited
 from policy_bench.nodes import Cluster
 from scale_site import Asked, ScaleSite
 
@@ -47,6 +53,7 @@ class Trial:
     hosts: int = 128
     policy: str = "xor"
     key: str = "url"
+    share: float = 0.0  # of a core, for each node; 0: no limit
 
     @property
     def pages(self) -> int:
@@ -125,15 +132,20 @@ def run(trial: Trial, home: Path) -> RealSample:
 
     Raises:
         SystemExit: a node does not start, or the crawl does not end.
+        Unavailable: nodes are to have a share, and there are no cgroups here that can be written.
     """
     options = ("--concurrency", str(trial.flight))
     with (
         ScaleSite(home, trial.hosts, trial.pages, trial.latency_s, trial.delay_s) as site,
         Cluster(home / "nodes", *options) as cluster,
+        ExitStack() as limits,
     ):
         for _ in range(trial.nodes):
             cluster.add()
         addresses = {node.address for node in cluster.nodes}
+        machine = Machine(cpu=trial.share)
+        for number, node in enumerate(cluster.nodes if trial.share else ()):
+            limits.enter_context(limited(f"scale{number}", machine, node.process.pid))
         return measure(trial, site, [_NodeHere(node) for node in cluster.nodes], lambda: connection_bytes(addresses))
 
 

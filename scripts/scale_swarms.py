@@ -98,17 +98,26 @@ def run(nodes: int, pages: int, seed: int, swarms: int = 1) -> Sample:
         SystemExit: not all pages were fetched, or a crawl has ended otherwise.
     """
     all_of_them = [Simulated(nodes, pages, seed + number) for number in range(swarms)]
-    joined = took(all_of_them, Simulated.join)
+    sample = measured(all_of_them, nodes * swarms)
+    for each in all_of_them:
+        each.end()
+    return sample
+
+
+def measured(all_of_them: Sequence[Simulated], nodes: int) -> Sample:
+    """The three phases of swarms that have so many nodes together; they go on.
+
+    Raises:
+        SystemExit: not all pages were fetched, or a crawl has ended otherwise.
+    """
+    joined = took(all_of_them, lambda swarm: swarm.join())
     took(all_of_them, Simulated.calm)
     # A thousand nodes in one heap: the collector would look at millions of objects of the others, again and again.
     gc.disable()
     crawled = took(all_of_them, Simulated.crawl)
     idled = took(all_of_them, Simulated.idle)
     fetched = sum(each.fetched() for each in all_of_them)
-    sample = Sample(nodes * swarms, fetched, joined, crawled, idled, rss_bytes())
-    for each in all_of_them:
-        each.end()
-    return sample
+    return Sample(nodes, fetched, joined, crawled, idled, rss_bytes())
 
 
 def took(swarms: Sequence[Simulated], phase: Phase) -> Spent:
@@ -132,12 +141,22 @@ def took(swarms: Sequence[Simulated], phase: Phase) -> Spent:
 class Simulated:
     """One swarm and its web, on a loop of its own."""
 
-    def __init__(self, nodes: int, pages: int, seed: int) -> None:
-        config = load(flags={"fetch.concurrency": CONCURRENCY})
+    def __init__(
+        self,
+        nodes: int,
+        pages: int,
+        seed: int,
+        *,
+        web: SimWeb | None = None,
+        concurrency: int = CONCURRENCY,
+        scope: str = "host",
+    ) -> None:
+        """Without a `web` it is one of `HOSTS` hosts of very different sizes."""
+        config = load(flags={"fetch.concurrency": concurrency, "crawl.scope": scope})
         self.loop = VirtualLoop()
         self._nodes = nodes
         self._rng = Random(seed)
-        self._web = SimWeb(seed, WebShape(hosts=HOSTS, pages=nodes * pages))
+        self._web = web or SimWeb(seed, WebShape(hosts=HOSTS, pages=nodes * pages))
         self._spec = make_spec(self._web.seeds(), dataclasses.replace(config.crawl, delay_s=0.0))
         self._hosts: list[SimHost] = []
         self._over = asyncio.Event()

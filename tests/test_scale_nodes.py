@@ -128,3 +128,23 @@ def test_a_small_swarm_is_measured(tmp_path: Path, capfd: pytest.CaptureFixture[
     (line,) = csv.DictReader(table.open())
     assert (line["pages"], line["efficiency"]) == ("40", "1.0000")
     ElementTree.fromstring(plot.read_text())
+
+
+def test_nodes_with_a_share_of_a_core_are_judged_by_speed_and_price_at_any_size() -> None:
+    def small(nodes: int, rate: float, cpu_ms: float) -> RealSample:
+        made = sample(nodes, rate, (100,) * nodes)
+        return replace(made, trial=replace(made.trial, share=0.05), cpu_s=0.001 * cpu_ms * made.middle_pages)
+
+    for cpu_ms, cheap in ((13.0, True), (14.0, False)):
+        rows = {
+            row["name"]: row
+            for row in scale_report.rows_of(
+                {
+                    ("xor", "url", 1): [small(1, 10.0, 10.0)],
+                    ("xor", "url", 4): [small(4, 33.0, cpu_ms)],
+                }
+            )
+        }
+        judged = rows["xor, by url, 4 nodes: E, judged"]
+        assert (judged["measured"], judged["target"], judged["ok"]) == (0.825, 0.8, True)
+        assert rows["xor, by url, 4 nodes: dearer"]["ok"] is cheap

@@ -123,6 +123,26 @@ def limits(machine: Machine, device: str, *, unified: bool) -> dict[str, dict[st
     return found
 
 
+@contextmanager
+def limited(name: str, machine: Machine, pid: int) -> Iterator[None]:
+    """Have a process that runs already be on such a machine, until the block is left.
+
+    Raises:
+        Unavailable: there are no cgroups here that can be written.
+    """
+    groups = []
+    try:
+        for group in _limited(f"{PREFIX}.{os.getpid()}.{name}", machine):
+            groups.append(group)
+            (group / "cgroup.procs").write_text(str(pid))
+        yield
+    finally:
+        for group in groups:
+            with contextlib.suppress(OSError):  # it has ended
+                (group.parent / "cgroup.procs").write_text(str(pid))
+            _remove(group)
+
+
 def _limited(name: str, machine: Machine) -> Iterator[Path]:
     """The cgroups of a machine, as they are made.
 

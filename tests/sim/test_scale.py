@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import bench_scale
 import pytest
+import scale_settled
 import scale_swarms
 
 from dhtcrawl.rpc.peers.connectionless import Connectionless
@@ -98,3 +99,18 @@ def test_a_swarm_of_more_members_than_connections_keeps_its_promises(
     assert result.violations == [], result.tail
     assert result.lost == 0
     assert len(answered) > result.pages, "and most of the links in datagrams"
+
+
+def test_nodes_that_know_each_other_from_the_start_crawl_all_and_are_judged_by_their_speed() -> None:
+    assert bench_scale.main(["--settled", "1,5", "--pages", "4"]) == 0
+    paced = scale_settled.run(5, 4, 1)
+    assert paced.sample.pages == 20
+    assert paced.sample.join.task_bytes == 0, "nobody had to be asked who is there"
+    assert 0 < paced.whole_rate < 5 * scale_settled.FLIGHT / (0.5 * scale_settled.LATENCY_S)
+    alone = replace(paced, middle_rate=paced.middle_rate / 5)
+    for slower, ok in ((1.0, True), (1.25, False)):
+        large = replace(paced, middle_rate=40 * paced.middle_rate / slower)
+        rows = {row["name"]: row for row in scale_settled.rows_of({1: [alone], 100: [paced], 200: [large]})}
+        judged = rows["200 nodes: E"]
+        assert (judged["ok"], judged["target"]) == (ok, scale_settled.EFFICIENCY_MIN), judged
+        assert rows["RPC, ratio"]["measured"] == 1.0
