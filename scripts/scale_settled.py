@@ -33,9 +33,9 @@ from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.swarm.membership.sections import together
 
-FLIGHT = 2
+FLIGHT = 1
 LATENCY_S = 1.0  # half of it to one and a half times
-HOSTS_A_NODE = 4
+PAGES_A_HOST = 3  # however large the swarm is, as each host also has a robots.txt
 CHILDREN = 4
 OTHER_LINKS = 4  # of a page, to any others
 # What is wanted of the largest swarm.
@@ -99,7 +99,7 @@ class Settled(Simulated):
     """A swarm of nodes that know each other, and its web."""
 
     def __init__(self, nodes: int, pages: int, seed: int) -> None:
-        self._even = EvenWeb(seed, HOSTS_A_NODE * nodes, nodes * pages)
+        self._even = EvenWeb(seed, nodes * pages // PAGES_A_HOST, nodes * pages)
         super().__init__(nodes, pages, seed, web=self._even, concurrency=FLIGHT, scope="any")
 
     async def join(self) -> None:
