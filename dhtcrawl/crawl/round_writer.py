@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from dhtcrawl.crawl import round_state as steps
 from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.round_transaction import RoundTransaction
-from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Kill, Listener, Round
+from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Kill, Listener, Round, RoundResult
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.outputs.outputs import LivePages
@@ -61,6 +62,7 @@ class RoundWriter:
         self._transaction = transaction
         self._listener = listener
         self._live = live
+        self._unshown: list[dict[str, Any]] = []  # lines of rounds that are on disk, shown with the next one
         self._work = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -81,6 +83,7 @@ class RoundWriter:
             self._work.clear()
             while (round_ := self.state.begin(self._send(self.state.take_links()))) is not None:
                 await self._write(round_)
+            await self._show()
             self._listener.settled()
 
     def close(self) -> None:
@@ -99,7 +102,11 @@ class RoundWriter:
     async def _write(self, round_: Round) -> None:
         begun_at = asyncio.get_running_loop().time()
         try:
-            result = await self._committer.submit(partial(self._transaction.write, round_=round_))
+            write = partial(self._transaction.write, round_=round_)
+            if self._unshown:
+                lines, self._unshown = self._unshown, []
+                write = partial(_show_and_write, live=self._live, lines=lines, write=write)
+            result = await self._committer.submit(write)
         except BaseException:
             self.state.failed()
             raise
@@ -111,9 +118,15 @@ class RoundWriter:
             self._follow_up(step)
         if not self._next.overfull:
             self._room.set()
-        if result.lines and self._live.shown:
+        if self._live.shown:
+            self._unshown = result.lines
+
+    async def _show(self) -> None:
+        """Show what the last round wrote, since none follows that would take it along."""
+        if self._unshown:
+            lines, self._unshown = self._unshown, []
             # This transaction writes no record, so it costs no fsync.
-            await self._committer.submit(partial(_show, live=self._live, lines=result.lines))
+            await self._committer.submit(partial(_show, live=self._live, lines=lines))
 
     def _follow_up(self, step: steps.FollowUp) -> None:
         replication = self._replication
@@ -149,6 +162,14 @@ class RoundWriter:
     def _kept_over(self, records: list[TaskReplica]) -> None:
         self._next.safe(record.key for record in records)
         self._listener.settled()
+
+
+def _show_and_write(
+    txn: Txn, live: LivePages, lines: list[dict[str, Any]], write: Callable[[Txn], RoundResult]
+) -> RoundResult:
+    """Write a round, and show the one before, which is durable."""
+    live.append(lines)
+    return write(txn)
 
 
 def _show(_: Txn, live: LivePages, lines: list[dict[str, Any]]) -> None:
