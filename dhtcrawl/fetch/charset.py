@@ -13,6 +13,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import webencodings
 
@@ -22,6 +23,7 @@ PRESCAN_BYTES = 1024
 # A parser that meets `<meta>` later starts anew with its charset (13.2.3.5);
 # browsers do so as far as the parser got before the page was complete.
 LATE_META_BYTES = 64 * 1024
+METAS_KEPT_MAX = 256  # of up to a kilobyte
 FALLBACK = "windows-1252"
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
@@ -118,7 +120,7 @@ def _declared(page: bytes) -> str | None:
     head = page[:PRESCAN_BYTES]
     if b"charset" in head.lower():
         for meta in _PRESCAN.finditer(head):
-            if meta[2] and (name := _of_meta(attributes_of(meta[1]))):
+            if meta[2] and (name := _of_meta_text(meta[1])):
                 return name
     if declaration := _XML.match(head):
         return _in_ascii_bytes(declaration[1].decode("ascii", "replace"))
@@ -127,6 +129,12 @@ def _declared(page: bytes) -> str | None:
             if tag == "meta" and (name := _of_meta(attributes)):
                 return name
     return None
+
+
+@lru_cache(maxsize=METAS_KEPT_MAX)
+def _of_meta_text(attributes: bytes) -> str | None:
+    """What `_of_meta` says of the attributes in a tag's text: most pages have those of the page before."""
+    return _of_meta(attributes_of(attributes))
 
 
 def _of_meta(attributes: dict[str, str]) -> str | None:

@@ -55,6 +55,12 @@ _REFRESH = re.compile(
 )
 _ROBOTS_NAMES = frozenset(("robots", PRODUCT_TOKEN))
 _TITLE = re.compile(rb"<title[ \t\n\f\r/>]", re.IGNORECASE)
+# A title behind nothing that could hide it, as most stand; a letter in it that stands for another is left to the scan.
+_PLAIN_TITLE = re.compile(
+    rb"(?:[ \t\n\f\r]++|<(?:\?xml|!doctype) [^<>]*+>"
+    rb"|<(?:html|head|meta|link)(?: [a-z:-]++(?:=\"[^\"]*+\")?+)*+ ?+/?+>)*+<title>([^<&\0]*+)</title>",
+    re.IGNORECASE,
+)
 _NOFOLLOW = frozenset(("nofollow", "none"))
 _SEPARATORS = re.compile(r"[\s,]+")
 
@@ -122,6 +128,10 @@ def candidate_of(text: bytes) -> LinkCandidate | None:
 
 def title_of(html: bytes) -> str | None:
     """The title of a UTF-8 page as `extract` has it, which reads no further."""
+    plain = _PLAIN_TITLE.match(html)
+    title = None if plain is None else _title_of(plain[1].decode("utf-8", "replace"))
+    if title is not None:
+        return title
     head = _Head()
     if _TITLE.search(html) is not None:
         for tag, attributes in islice(scan(html), LINKS_MAX):

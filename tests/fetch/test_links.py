@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dhtcrawl.fetch import links
-from dhtcrawl.fetch.links import LINKS_MAX, TITLE_CHARS_MAX, TREE_BYTES_MAX, TREE_TAGS_MAX, PageLinks, extract
+from dhtcrawl.fetch.links import LINKS_MAX, TITLE_CHARS_MAX, TREE_BYTES_MAX, TREE_TAGS_MAX, PageLinks, extract, title_of
 
 # Enough to have a page scanned rather than parsed, and nothing that changes what it says.
 SCANNED = "<!--" + "<" * TREE_TAGS_MAX + "-->"
@@ -345,3 +345,26 @@ def test_a_monster_costs_neither_the_process_nor_a_gigabyte(page: bytes) -> None
     # In a process of its own: a crash of the parser would take this one along.
     done = subprocess.run([sys.executable, "-c", CHILD], input=page, capture_output=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, b"done\n"), done.stderr[-500:]
+
+
+@pytest.mark.parametrize(
+    ("page", "title"),
+    [
+        (
+            '<?xml version="1.0"?>\n<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8" /><title> a\n b </title>',
+            "a b",
+        ),
+        ("<title>a &amp; b</title>", "a & b"),
+        ("<title>a <b> c</title>", "a <b> c"),
+        ("<title> </title><title>b</title>", "b"),
+        ("<title>a</title x><title>b</title>", "a"),
+        ('<meta content="<title>a</title>"><title>b</title>', "b"),
+        ("<link title='\"><title>a</title>\"'><title>b</title>", "b"),
+        ("<!-- <title>a</title> --><title>b</title>", "b"),
+        ("<template><title>a</title></template><title>b</title>", "b"),
+        ("<html><svg><title>a</title></svg><title>b</title>", "b"),
+    ],
+)
+def test_a_title_is_read_with_and_without_a_scan(page: str, title: str) -> None:
+    assert title_of(page.encode()) == title
+    assert extract(page.encode()).title == title
