@@ -9,7 +9,7 @@ parsed (`dhtcrawl.crawl.without_parser`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Analysis, Unparsed
 from dhtcrawl.crawl.known_links import CACHE_MAX, KnownLinks, Resolved
@@ -22,8 +22,7 @@ from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.url import canonicalize
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """The links of a page: those to send, the task keys of all in scope, those not followed.
 
     Links that are `known_to_owner` are left out of `links`, but not of `link_keys`.

@@ -85,8 +85,7 @@ class RoundTransaction:
     def _archive(self, txn: Txn, fetched: Fetched, settled: frozenset[bytes], result: RoundResult) -> None:
         place, digest = self.archive.append(fetched.item)
         if fetched.page is not None:
-            key, depth, fields = fetched.page.key, fetched.page.depth, {**fetched.page.fields, "payload_digest": digest}
-            page = FetchedPage(key, depth, fields, fetched.page.link_keys, fetched.page.skipped)
+            page = fetched.page._replace(fields={**fetched.page.fields, "payload_digest": digest})
             arrival = tasks.fetched(txn, self.crawl, page, place, fetched.attempt, settled=page.key in settled)
             self._arrive(fetched, page, arrival, result)
         elif fetched.extra is not None:

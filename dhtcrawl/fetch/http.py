@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import BinaryIO, Literal, Protocol
+from typing import BinaryIO, Literal, NamedTuple, Protocol
 
 CHUNK_BYTES = 256 * 1024
 
@@ -108,8 +108,7 @@ class Body:
             self._file.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """A response with the request that brought it.
 
     `request_head` and `response_head` are the bytes of both heads, up to and
@@ -134,13 +133,12 @@ class Exchange:
         return ", ".join([value for key, value in self.headers if key == name]) or None
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(NamedTuple):
     """A GET or HEAD of a canonical URL; `headers` are sent as given, after `Host`."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = Limits()
     # Hosts (`hostname[:port]`) that may live on private addresses.
     private_hosts: frozenset[str] = frozenset()
     method: Literal["GET", "HEAD"] = "GET"

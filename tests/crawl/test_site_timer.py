@@ -43,7 +43,7 @@ class TimedWeb(SmallWeb):
     async def exchange(self, request: HttpRequest) -> Exchange | FetchFailure:
         self.requests.append((self.clock.monotonic(), request))
         found = await super().exchange(request)
-        return found if isinstance(found, FetchFailure) else replace(found, first_byte_s=0.04)
+        return found if isinstance(found, FetchFailure) else found._replace(first_byte_s=0.04)
 
 
 KNOWN = RobotsKnown(RobotsVerdict.ALLOW_ALL, b"", 0.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,7 +51,7 @@ def make(
         at = DATE + timedelta(seconds=number)
         head = page.head.replace(b" 200 OK", b" %d OK" % page.status, 1)
         exchange = item(page.url, page.body, head=head, number=number + 1)
-        written = append_exchange(file, replace(exchange, date=at), "urn:uuid:1")
+        written = append_exchange(file, exchange._replace(date=at), "urn:uuid:1")
         fields: dict[str, Any] = {
             "url": page.url,
             "status": page.status,

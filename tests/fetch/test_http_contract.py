@@ -85,7 +85,7 @@ async def on_sockets(directory: Path) -> AsyncIterator[tuple[SimWeb, Fetch]]:
                 if host.endswith(".test"):
                     host = f"{host}:{closed_port if host == DOWN_HOST else port}"
                     url = f"http://{host}{path_of(request.url)}"
-                    request = replace(request, url=url, private_hosts=request.private_hosts | {host})
+                    request = request._replace(url=url, private_hosts=request.private_hosts | {host})
                 return await client.exchange(request)
 
             try:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -56,7 +55,7 @@ async def test_a_far_host_answers_later_and_a_silent_one_takes_all_the_time_that
     near = await SimClient(web, clock).exchange(request)
     far = await SimClient(web, clock, machine=own).exchange(request)
     assert far.ended_at - far.started_at == pytest.approx(near.ended_at - near.started_at + 3.0)
-    refused = await SimClient(web, clock, machine=own).exchange(replace(request, url="http://site-1.test/"))
+    refused = await SimClient(web, clock, machine=own).exchange(request._replace(url="http://site-1.test/"))
     assert isinstance(refused, FetchFailure)
     assert refused.kind is FetchFailureKind.CONNECT
     assert refused.ended_at - refused.started_at == pytest.approx(7.0)

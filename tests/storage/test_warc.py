@@ -8,7 +8,6 @@ import hashlib
 import io
 import tracemalloc
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,8 +121,8 @@ def test_a_large_body_passes_through_in_constant_memory() -> None:
         def close(self) -> None: ...
 
     piece = bytes(range(256)) * 256
-    large = replace(
-        item(spooled=True), body_size=512 * len(piece), chunks=lambda: (piece for _ in range(512))
+    large = item(spooled=True)._replace(
+        body_size=512 * len(piece), chunks=lambda: (piece for _ in range(512))
     )  # 32 MiB
     tracemalloc.start()
     append_exchange(Sink(), large, INFO_ID)
@@ -171,7 +170,7 @@ def test_a_spooled_exchange_that_fills_the_disk_leaves_nothing(appends: int) -> 
 
 
 def failing(chunks: Iterable[bytes]) -> ArchiveItem:
-    return replace(item(body=b"12345", spooled=True), chunks=lambda: chunks)
+    return item(body=b"12345", spooled=True)._replace(chunks=lambda: chunks)
 
 
 def torn() -> Iterator[bytes]:
@@ -190,7 +189,7 @@ def test_a_spool_that_cannot_be_read_back_leaves_nothing(chunks: Iterable[bytes]
 def test_a_spool_that_shrinks_between_its_two_readings_leaves_nothing() -> None:
     file = MemoryDirectory().open(NAME, 0)
     readings = iter([[b"12345"], [b"1"]])
-    shrinking = replace(item(body=b"12345", spooled=True), chunks=lambda: next(readings))
+    shrinking = item(body=b"12345", spooled=True)._replace(chunks=lambda: next(readings))
     with pytest.raises(StorageError):
         append_exchange(file, shrinking, INFO_ID)
     assert file.size == 0

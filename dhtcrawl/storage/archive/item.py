@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveItem:
+class ArchiveItem(NamedTuple):
     """An exchange to be archived, with its record ids and instants.
 
     Heads end with their blank line. `chunks` can be called again and yields

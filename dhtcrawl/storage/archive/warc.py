@@ -79,14 +79,15 @@ def append_exchange(file: AppendFile, item: ArchiveItem, info_id: str) -> Writte
         StorageFull: no space; `file.size` is as before.
         StorageError: the body cannot be read back; `file.size` is as before.
     """
-    request = _request_member(item, info_id)
+    both = _about(item, info_id)
+    request = _request_member(item, both)
     if item.body is None:
-        return _append_spooled(file, item, info_id, request)
+        return _append_spooled(file, item, both, request)
     head, body = closed_head(item.response_head), item.body
     block_sha1 = hashlib.sha1(head, usedforsecurity=False)
     block_sha1.update(body)
     payload_digest = digest_of(hashlib.sha1(body, usedforsecurity=False).digest())
-    record_head = _response_head(item, info_id, digest_of(block_sha1.digest()), payload_digest, len(head) + len(body))
+    record_head = _response_head(item, both, digest_of(block_sha1.digest()), payload_digest, len(head) + len(body))
     response = _member(b"".join((record_head, head, body, RECORD_END)))
     offset = file.append(response + request)
     return Written(offset, len(response), payload_digest, len(request))
@@ -107,7 +108,7 @@ def closed_head(head: bytes) -> bytes:
     return b"\r\n".join(line for line in lines if line) + b"\r\n\r\n"
 
 
-def _append_spooled(file: AppendFile, item: ArchiveItem, info_id: str, request: bytes) -> Written:
+def _append_spooled(file: AppendFile, item: ArchiveItem, both: str, request: bytes) -> Written:
     head = closed_head(item.response_head)
     block_sha1 = hashlib.sha1(head, usedforsecurity=False)
     payload_sha1 = hashlib.sha1(usedforsecurity=False)
@@ -116,7 +117,7 @@ def _append_spooled(file: AppendFile, item: ArchiveItem, info_id: str, request: 
         payload_sha1.update(chunk)
     payload_digest = digest_of(payload_sha1.digest())
     size = len(head) + item.body_size
-    record_head = _response_head(item, info_id, digest_of(block_sha1.digest()), payload_digest, size)
+    record_head = _response_head(item, both, digest_of(block_sha1.digest()), payload_digest, size)
     offset = file.size
     gzip = isal_zlib.compressobj(_LEVEL, wbits=GZIP)
     try:
@@ -154,16 +155,23 @@ def _read_back(item: ArchiveItem) -> Iterable[bytes]:
         )
 
 
-def _response_head(item: ArchiveItem, info_id: str, block_digest: str, payload_digest: str, size: int) -> bytes:
+def _about(item: ArchiveItem, info_id: str) -> str:
+    """The lines that both records of an exchange have, next to each other."""
+    return (
+        f"WARC-Warcinfo-ID: <{info_id}>\r\n"
+        f"WARC-Date: {warc_date(item.date)}\r\n"
+        f"WARC-Target-URI: {item.url}\r\n"
+        f"WARC-IP-Address: {item.remote_ip}\r\n"
+    )
+
+
+def _response_head(item: ArchiveItem, both: str, block_digest: str, payload_digest: str, size: int) -> bytes:
     truncated = f"WARC-Truncated: {item.truncated}\r\n" if item.truncated else ""
     return (
         f"{VERSION}\r\n"
         "WARC-Type: response\r\n"
         f"WARC-Record-ID: <{item.response_id}>\r\n"
-        f"WARC-Warcinfo-ID: <{info_id}>\r\n"
-        f"WARC-Date: {warc_date(item.date)}\r\n"
-        f"WARC-Target-URI: {item.url}\r\n"
-        f"WARC-IP-Address: {item.remote_ip}\r\n"
+        f"{both}"
         f"WARC-Block-Digest: {block_digest}\r\n"
         f"WARC-Payload-Digest: {payload_digest}\r\n"
         f"{truncated}"
@@ -172,17 +180,14 @@ def _response_head(item: ArchiveItem, info_id: str, block_digest: str, payload_d
     ).encode()
 
 
-def _request_member(item: ArchiveItem, info_id: str) -> bytes:
+def _request_member(item: ArchiveItem, both: str) -> bytes:
     block = closed_head(item.request_head)
     head = (
         f"{VERSION}\r\n"
         "WARC-Type: request\r\n"
         f"WARC-Record-ID: <{item.request_id}>\r\n"
         f"WARC-Concurrent-To: <{item.response_id}>\r\n"
-        f"WARC-Warcinfo-ID: <{info_id}>\r\n"
-        f"WARC-Date: {warc_date(item.date)}\r\n"
-        f"WARC-Target-URI: {item.url}\r\n"
-        f"WARC-IP-Address: {item.remote_ip}\r\n"
+        f"{both}"
         f"WARC-Block-Digest: {digest_of(hashlib.sha1(block, usedforsecurity=False).digest())}\r\n"
         "Content-Type: application/http;msgtype=request\r\n"
         f"Content-Length: {len(block)}\r\n\r\n"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 from types import MappingProxyType
@@ -76,8 +75,7 @@ class Accepted(NamedTuple):
     changed: list[tuple[bytes, Task]]  # keys and records that the backups must have before the links are acked
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedPage:
+class FetchedPage(NamedTuple):
     """A page that was fetched, to be written with `fetched`."""
 
     key: bytes
