@@ -17,7 +17,7 @@ from storage.stores import CRAWL, NODE, SPEC, Store, link, page
 
 from dhtcrawl.errors import StorageError, StorageFull
 from dhtcrawl.keyspace import url_key
-from dhtcrawl.storage.outputs import sorting
+from dhtcrawl.storage.outputs import outputs, sorting
 from dhtcrawl.storage.outputs.outputs import (
     INDEX_FILE,
     PAGES_FILE,
@@ -216,6 +216,17 @@ def test_a_link_without_an_outcome_is_lost_and_counted_once(store: Store, dirs: 
     store.put(keys.TASK + CRAWL + SPEC.key_of(C), None)
     for known_max in (0, 1, 100):
         assert store.run(partial(count_lost, crawl=CRAWL, key_bytes=20, known_max=known_max)) == 2
+
+
+def test_of_more_records_than_are_remembered_lost_ones_are_counted_alike(
+    store: Store, dirs: OutputDirs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch(store, page(A, links=[B, C, D]))
+    store.accept(link(B), link(C), link(D))
+    store.put(keys.TASK + CRAWL + SPEC.key_of(D), None)
+    for known_max in (0, 1, 2, 3):
+        monkeypatch.setattr(outputs, "KNOWN_KEYS_MAX", known_max)
+        assert write(store, dirs).lost == 1
 
 
 # Sorting more than fits

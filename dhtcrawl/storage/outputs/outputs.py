@@ -192,11 +192,12 @@ def write_outputs(
         if spec.rules:
             records.write(spec.rules, dirs.records(), dirs.reports)
             totals.records, totals.rejected = records.records, records.rejected
-    skipped = _skipped_lines(txn, crawl, totals, spec, pending_reason, ours)
+    known: set[bytes] = set()
+    skipped = _skipped_lines(txn, crawl, totals, spec, pending_reason, ours, known)
     _replace_sorted(dirs.reports, SKIPPED_FILE, skipped, dirs.scratch)
     if ours is not None:
         return totals
-    totals.lost = count_lost(txn, crawl, spec.keys.width)
+    totals.lost = count_lost(txn, crawl, spec.keys.width, known)
     if totals.pages_missing or totals.brought != totals.pages:
         _replace_sorted(dirs.reports, MISSING_FILE, _missing_lines(txn, crawl, totals, archive), dirs.scratch)
     else:
@@ -204,10 +205,15 @@ def write_outputs(
     return totals
 
 
-def count_lost(txn: Txn, crawl: bytes, key_bytes: int, known_max: int = KNOWN_KEYS_MAX) -> int:
-    """Count the in-scope links of fetched pages that have no record at all: `lost` is counted, not assumed."""
+def count_lost(
+    txn: Txn, crawl: bytes, key_bytes: int, known: set[bytes] | None = None, known_max: int = KNOWN_KEYS_MAX
+) -> int:
+    """Count the in-scope links of fetched pages that have no record at all: `lost` is counted, not assumed.
+
+    `known` are keys of records that were just read; up to `known_max` are kept there.
+    """
     lost: set[bytes] = set()
-    known: set[bytes] = set()
+    known = set() if known is None else known
     for _, value in txn.rows(keys.LINKS, crawl):
         keys_here = link_keys_of(value, key_bytes)
         if known.issuperset(keys_here):
@@ -290,10 +296,16 @@ def _skipped_lines(
     spec: CrawlSpec,
     pending_reason: str,
     ours: Callable[[bytes], bool] | None,
+    known: set[bytes],
 ) -> Iterator[tuple[str, bytes]]:
+    """The lines of skipped.jsonl. Puts the keys of all records into `known`, or none where these are too many."""
     for key, value in txn.rows(keys.TASK, crawl):
         if ours is not None and not ours(key):
             continue
+        if totals.urls_seen < KNOWN_KEYS_MAX:
+            known.add(key)
+        elif known:
+            known.clear()
         task = shown_task(value)
         totals.urls_seen += 1
         if task.state == State.DEAD:
