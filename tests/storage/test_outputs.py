@@ -221,12 +221,13 @@ def test_a_link_without_an_outcome_is_lost_and_counted_once(store: Store, dirs: 
 def test_of_more_records_than_are_remembered_lost_ones_are_counted_alike(
     store: Store, dirs: OutputDirs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetch(store, page(A, links=[B, C, D]))
+    fetch(store, page(A, links=[B, C, D], skipped=[(B, SkipReason.DEPTH), ("http://a/n", SkipReason.NOFOLLOW)]))
     store.accept(link(B), link(C), link(D))
     store.put(keys.TASK + CRAWL + SPEC.key_of(D), None)
     for known_max in (0, 1, 2, 3):
         monkeypatch.setattr(outputs, "KNOWN_KEYS_MAX", known_max)
         assert write(store, dirs).lost == 1
+        assert skipped(dirs) == {"http://a/n": "nofollow"}
 
 
 # Sorting more than fits

@@ -299,12 +299,32 @@ def _skipped_lines(
     known: set[bytes],
 ) -> Iterator[tuple[str, bytes]]:
     """The lines of skipped.jsonl. Puts the keys of all records into `known`, or none where these are too many."""
+    yield from _skipped_tasks(txn, crawl, totals, pending_reason, ours, known)
+    has_all = ours is None and totals.urls_seen <= KNOWN_KEYS_MAX
+    for fields in _records(txn, crawl, keys.SKIPPED):
+        link = SkippedLink(*fields)
+        if link.reason != SkipReason.NOT_A_URL:
+            key = spec.key_of(link.url)
+            # Another page may have led to it after all, at a smaller depth or without nofollow.
+            if key in known or not (has_all or txn.get(keys.TASK + crawl + key) is None):
+                continue
+        yield _skipped(totals, link)
+
+
+def _skipped_tasks(
+    txn: Txn,
+    crawl: bytes,
+    totals: OutputCounters,
+    pending_reason: str,
+    ours: Callable[[bytes], bool] | None,
+    known: set[bytes],
+) -> Iterator[tuple[str, bytes]]:
     for key, value in txn.rows(keys.TASK, crawl):
         if ours is not None and not ours(key):
             continue
         if totals.urls_seen < KNOWN_KEYS_MAX:
             known.add(key)
-        elif known:
+        else:
             known.clear()
         task = shown_task(value)
         totals.urls_seen += 1
@@ -319,12 +339,6 @@ def _skipped_lines(
         else:
             totals.brought += 1
             totals.unsettled += task.state == State.FETCHED
-    for fields in _records(txn, crawl, keys.SKIPPED):
-        link = SkippedLink(*fields)
-        # Another page may have led to it after all, at a smaller depth or without nofollow.
-        is_url = link.reason != SkipReason.NOT_A_URL
-        if not (is_url and txn.get(keys.TASK + crawl + spec.key_of(link.url)) is not None):
-            yield _skipped(totals, link)
 
 
 def _skipped(totals: OutputCounters, link: SkippedLink, detail: str = "") -> tuple[str, bytes]:
