@@ -20,6 +20,7 @@ from dhtcrawl.crawl.known_links import TAG_BYTES_MAX, KnownDirectory, KnownLinks
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.fetch.candidates import candidates, outside
 from dhtcrawl.fetch.links import LINKS_MAX, candidate_of
+from dhtcrawl.fetch.plain_links import is_anchor
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.query_charset import in_charset
 from dhtcrawl.spec import CrawlSpec
@@ -80,6 +81,7 @@ class _Look(NamedTuple):
 
 _NOWHERE = _Lead(None)
 _NOTED = _Lead(None)  # of a tag that is among those which were known before
+_ANCHOR = _Lead(None)  # of a tag that leads to no other page; most have an id or a fragment that no other page has
 
 
 @loop_state
@@ -106,7 +108,10 @@ class LinksWithoutParser:
         found = list(map(page.tags.get, texts))
         for text in dict.fromkeys([text for text, key in zip(texts, found, strict=True) if key is None]):
             target = page.known.plain.target_of(text) if len(text) <= TAG_BYTES_MAX else None
-            lead = self._lead_of(text, page) if target is None else self._plain_lead(text, target, page)
+            if target is None:
+                lead = _ANCHOR if is_anchor(text) else self._lead_of(text, page)
+            else:
+                lead = self._plain_lead(text, target, page)
             if lead is None:
                 return None
             if lead is not _NOTED:
@@ -185,6 +190,8 @@ class LinksWithoutParser:
         """Remember what was looked up, but for skips that are no tags; returns the skips to note."""
         skipped: dict[tuple[str, str], None] = {}
         for text, lead in page.leads.items():
+            if lead is _ANCHOR:
+                continue
             if lead.skip is not None:
                 if text not in real:
                     continue

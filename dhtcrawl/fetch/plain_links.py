@@ -37,6 +37,7 @@ _PLAIN_TAG = re.compile(
     + _OTHERS
     + rb">"
 )
+_PLAIN_ANCHOR = re.compile(rb'<a(?: (?!rel=|href=(?!"#))[a-z-]++="[^"]*+")*+>')
 # The same of a link that was read, in which a character reference is a character.
 _PLAIN_HREF = re.compile(
     rb"("
@@ -45,6 +46,11 @@ _PLAIN_HREF = re.compile(
     re.DOTALL,
 )
 _ABSOLUTE = b"h"  # with which a directory above the page, or the origin, does not begin
+
+
+def is_anchor(text: bytes) -> bool:
+    """Whether one of the `candidates` of a page is clearly an `<a>` that leads to no other page, if anywhere."""
+    return _PLAIN_ANCHOR.fullmatch(text) is not None
 
 
 class PlainLinks:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dhtcrawl.fetch.candidates import candidates
 from dhtcrawl.fetch.links import candidate_of
-from dhtcrawl.fetch.plain_links import PlainLinks
+from dhtcrawl.fetch.plain_links import PlainLinks, is_anchor
 from dhtcrawl.url import URL_CHARS_MAX, canonicalize
 
 PARTS = (
@@ -29,6 +29,7 @@ tags = st.sampled_from(
     ('a href="{}"', 'a title="t" href="{}" class="c d"', "a href='{}'", "a href={}", 'a  href="{}"', 'a href="{}"/',
      'a rel="nofollow" href="{}"', 'a href="{}" rel="nofollow"', 'a href="x" href="{}"', 'a href="{}" href="x"',
      'A HREF="{}"', 'a title="{}"', 'area href="{}"', 'a href="{}" title="é&quot;\0"', 'a href="{}" TITLE="t"',
+     'a id="b" href="{}" name="c"', 'a href="#{}" id="b"', 'a href="#{}" href="x"', 'a id="{}"', 'a href="" id="#{}"',
      'a\nhref="{}"', 'a href="{}" hrefx="y"', 'a href=" {} "', 'a href="{}"title="t"', 'a data-href="z" href="{}"')
 )  # fmt: skip
 
@@ -57,6 +58,21 @@ def test_a_plain_link_leads_where_a_url_parser_says(tag: str, href: str, base: s
             assert not candidate.nofollow
             assert canonicalize(candidate.href.partition("#")[0], base) == target.decode()
             assert PlainLinks(base).target_of_href(candidate.href) == target
+        if is_anchor(text):
+            assert target is None
+            assert candidate_of(text) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "anchor"),
+    [
+        (b'<a id="a" class="b c">', True), (b"<a>", True), (b'<a href="#a" title="b">', True), (b'<a name="">', True),
+        (b'<a id="a" href="b">', False), (b'<a href="">', False), (b'<a id="a" rel="nofollow">', False),
+        (b'<a id="a"', False), (b"<a id=a>", False), (b'<area id="a">', False), (b"<!--", False),
+    ],
+)  # fmt: skip
+def test_a_tag_that_leads_to_no_other_page_is_known_without_reading_its_attributes(text: bytes, anchor: bool) -> None:
+    assert is_anchor(text) == anchor
 
 
 @given(hrefs, bases)
