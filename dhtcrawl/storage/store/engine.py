@@ -37,7 +37,7 @@ class LevelEngine:
         path: Path,
         *,
         cache_bytes: int = 8 << 20,
-        write_buffer_bytes: int = 4 << 20,
+        write_buffer_bytes: int = 2 << 20,
         scanned_bytes_max: int = SCANNED_BYTES_MAX,
     ) -> None:
         """A scan lets go of the tables it has read after `scanned_bytes_max` of keys and values."""

@@ -49,8 +49,8 @@ _HEAD = 4  # bytes before the URL of a stored task with a URL of 32 to 255 bytes
 _ARRAYS, _STR8, _FIXINT_MAX = range(0x90 + _PLAIN, 0x90 + _PLAIN + 3), 0xD9, 0x7F
 # How many bytes a number from 0 on takes, by its first byte; their order is that of the numbers.
 _NUMBER_BYTES = {**dict.fromkeys(range(_FIXINT_MAX + 1), 1), 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}
-# A record is read several times between two changes: the cache has it until a few thousand others are read.
-TASKS_KEPT_MAX = 4096
+# A record is read several times between two changes: the cache has it until a thousand others are read.
+TASKS_KEPT_MAX = 1024
 
 
 class State(IntEnum):
