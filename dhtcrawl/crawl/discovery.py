@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Analysis, Unparsed
-from dhtcrawl.crawl.known_links import CACHE_MAX, KnownLinks, Resolved
+from dhtcrawl.crawl.known_links import CACHE_MAX, KnownDirectory, KnownLinks, Resolved
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.crawl.without_parser import LinksWithoutParser, NotAcked
 from dhtcrawl.loop_state import loop_state
@@ -102,29 +102,27 @@ class Discovery:
 
     def _targets(self, base: str, hrefs: list[str], skipped: list[tuple[str, str]]) -> dict[bytes, str]:
         """The in-scope targets of a page's hrefs, in their order: task key to URL."""
-        found: dict[bytes, str] = {}
         known = self._known.of(base)
-        for href in hrefs:
-            if "#" in href:  # with which the fragment starts, which no server sees
-                href = href.partition("#")[0]
-            resolved = known.hrefs.get(href)
-            if resolved is None:
-                resolved = self._resolve(base, href, known.plain.target_of_href(href), skipped)
-                self._known.note_href(known, href, resolved)
-            if resolved.key:
-                found[resolved.key] = resolved.url
-        return found
+        leads = known.hrefs
+        # Without their fragments, which no server sees.
+        sent = dict.fromkeys([href.partition("#")[0] if "#" in href else href for href in hrefs])
+        news = [href for href in sent if href not in leads]
+        if news:
+            own = {href: self._resolve(base, href, known, skipped) for href in news}
+            return {key: url for key, url in [own.get(href) or leads[href] for href in sent] if key}
+        return {key: url for key, url in [leads[href] for href in sent] if key}
 
     def forget(self) -> None:
         """Empty the cache, because the scope grew."""
         self._known.forget()
 
-    def _resolve(self, base: str, href: str, plain: bytes | None, skipped: list[tuple[str, str]]) -> Resolved:
-        """Where a link leads; `plain`, if it is that, is known from now on in all directories."""
+    def _resolve(self, base: str, href: str, known: KnownDirectory, skipped: list[tuple[str, str]]) -> Resolved:
+        """Where a link leads, which is known from now on; in all directories, if it is plain."""
+        plain = known.plain.target_of_href(href)
         target = canonicalize(href, base) if plain is None else plain.decode()
         if target is None:
             skipped.append((href[:HREF_SHOWN_CHARS], SkipReason.NOT_A_URL))
-            return Resolved(b"", "")
+            return self._noted(known, href, Resolved(b"", ""))
         key = None if plain is None else self._known.task(plain)
         if key is None:
             reason = self._scope.refuses(target)
@@ -133,7 +131,11 @@ class Discovery:
             key = self._spec.key_of(target) if reason is None else b""
             if plain is not None:
                 self._known.note_task(plain, key)
-        return Resolved(key, target if key else "")
+        return self._noted(known, href, Resolved(key, target if key else ""))
+
+    def _noted(self, known: KnownDirectory, href: str, resolved: Resolved) -> Resolved:
+        self._known.note_href(known, href, resolved)
+        return resolved
 
     def _skip(self, base: str, hrefs: list[str], reason: str, skipped: list[tuple[str, str]]) -> None:
         known = self._known.of(base)

@@ -32,11 +32,14 @@ ROOTS_MAX: Final = 4  # tags of html and body
 _DEPTH_MAX: Final = 512
 _COPIES_MAX: Final = 8 * 4
 
-# Of a page in lower case: the tags that let a tree grow and have attributes, but for links. Equal ones without are
-# counted as if each page had them all.
+# The tags that let a tree grow and have attributes, but for links. Equal ones without are counted as if each page had
+# them all. What lies ahead spares most tags the comparison of names.
 _GROWING: Final = re.compile(
-    rb"<(?=[bcefhinstu])(b(?:ig|ody)?+|code|em|font|html|i|nobr|s(?:mall|trike|trong)?+|tt|u)[ \t\n\f\r/]"
+    rb"<(?=[BCEFHINSTUbcefhinstu][ \t\n\f\r/EIMOTeimot])"
+    rb"(?:(?i:(b(?:ig|ody)?+|code|em|font|html|i|nobr|s(?:mall|trike|trong)?+|tt|u))[ \t\n\f\r/]"
+    rb"|(?i:selectedcontent))"
 )
+_COPYING: Final = re.compile(rb"<(?i:selectedcontent)")
 _FORMATTING_NAMES: Final = 13
 _ROOTS: Final = (b"body", b"html")
 # The attributes of a tag, if they are few and short. What is looked at lies ahead, so that what only looks like a tag
@@ -49,7 +52,7 @@ _ATTRIBUTES: Final = re.compile(
 )
 # What may end a formatting element: a link and a nobr end the one before them.
 _ENDING: Final = re.compile(
-    rb"<(?:a|nobr|/(?:a|b|i|code|em|strong|small|tt|u|s|font|big|nobr|strike))(?=[ \t\n\f\r/>])"
+    rb"<(?i:a|nobr|/(?:a|b|i|code|em|strong|small|tt|u|s|font|big|nobr|strike))(?=[ \t\n\f\r/>])"
 )
 
 
@@ -68,25 +71,23 @@ def may_be_parsed(page: bytes, tags: int) -> bool:
     """Whether a page in UTF-8 with so many `<` may become a tree."""
     if tags > TAGS_MAX or len(page) > BYTES_MAX:
         return False
-    lower = page.lower()
-    if b"edcon" in lower and b"selectedcontent" in lower:  # the short one is found more quickly
-        return False
     if tags <= FREE_TAGS_MAX and len(page) <= FREE_BYTES_MAX:
-        return True
+        return _COPYING.search(page) is None
     roots = 0
     different = set()
-    for tag in _GROWING.finditer(lower):
-        attributes = _ATTRIBUTES.match(page, tag.end(1))
+    for tag in _GROWING.finditer(page):
+        name = (tag[1] or b"").lower()
+        attributes = _ATTRIBUTES.match(page, tag.end(1)) if name else None
         if attributes is None:
-            return False  # they are many or long, or the page ends in them
-        if tag[1] in _ROOTS:
+            return False  # they are many or long, the page ends in them, or the tag copies what an option has
+        if name in _ROOTS:
             roots += 1
         else:
-            different.add((tag[1], attributes[0]))
+            different.add((name, attributes[0]))
     opened_again = min(1 + 3 * (_FORMATTING_NAMES + len(different)), _DEPTH_MAX)
 
     def fits(endings: int) -> bool:
         return tags * (2 + opened_again) + _COPIES_MAX * endings <= NODES_MAX
 
     # Most pages need not be read for their ends.
-    return roots <= ROOTS_MAX and (fits(tags) or fits(len(_ENDING.findall(lower))))
+    return roots <= ROOTS_MAX and (fits(tags) or fits(len(_ENDING.findall(page))))

@@ -8,14 +8,14 @@ Lists, records, values and the text of all values together have limits.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from turbohtml import Document, Element
 
 from dhtcrawl.extract.page_sources import SourceRecord, source_records
-from dhtcrawl.extract.page_tree import tree_of
+from dhtcrawl.extract.page_tree import NODES_MAX, tree_of
 from dhtcrawl.extract.rules_file import HTML, TEXT, Field, Rule, RuleFile
 from dhtcrawl.extract.selectors import Scope, Selector
 from dhtcrawl.extract.tree_links import links_in
@@ -125,28 +125,46 @@ class _TooMuch(Exception):
 
 
 class _Budget:
-    """What a page may still cost, in looks."""
+    """What a page may still cost, in looks, some of which depend on how many elements it has.
+
+    These are counted only where there may be too many: few pages are that dear.
+    """
 
     def __init__(self, tree: Document) -> None:
         self._tree = tree
-        self._left = float(LOOKS_MAX)
+        self._looks = 0.0
+        self._readings = 0.0  # of the whole tree
+        self._elements = float(NODES_MAX)  # at most
+        self._counted = False
         self._siblings: int | None = None
-        counted = tree.xpath("count(//*)")
-        assert isinstance(counted, float), "a count is one"
-        self.elements = int(counted)
 
-    def spend(self, looks: float) -> None:
-        self._left -= looks
-        if self._left < 0:
+    def spend(self, looks: float, readings: float = 0.0) -> None:
+        self._looks += looks
+        self._readings += readings
+        if self._looks + self._readings * self._elements / _ELEMENTS_A_LOOK > LOOKS_MAX and (
+            self._counted or self._looks + self._readings * self._count() / _ELEMENTS_A_LOOK > LOOKS_MAX
+        ):
             raise _TooMuch(RejectReason.TOO_MUCH_WORK)
 
-    def find(self, selector: Selector, scope: Scope, elements: int, *, apart: bool) -> list[Element]:
-        """What a selector finds in a scope of about so many elements."""
-        siblings = self._most_siblings() if selector.counts_siblings else 0
-        each = elements / _ELEMENTS_A_LOOK + elements * siblings / _SIBLINGS_A_LOOK
-        self.spend(len(selector.steps) * each)
-        find = selector.find_apart if apart else selector.find
-        return find(scope, lambda looks, found: self.spend(looks + found / _FOUND_A_LOOK))
+    def find(self, selector: Selector, scope: Scope, share: float, *, apart: bool) -> list[Element]:
+        """What a selector finds in a scope that is about this share of the tree."""
+        steps = len(selector.steps)
+        pairs = self._count() * self._most_siblings() if selector.counts_siblings else 0.0
+        if steps > 1 or apart:
+            self.spend(steps * share * pairs / _SIBLINGS_A_LOOK, steps * share)
+            find = selector.find_apart if apart else selector.find
+            return find(scope, lambda looks, found: self.spend(looks + found / _FOUND_A_LOOK))
+        self.spend(1 + share * pairs / _SIBLINGS_A_LOOK, share)
+        found = scope.select(selector.steps[0].css)
+        self.spend(len(found) / _FOUND_A_LOOK)
+        return found
+
+    def _count(self) -> float:
+        if not self._counted:
+            counted = self._tree.xpath("count(//*)")
+            assert isinstance(counted, float), "a count is one"
+            self._elements, self._counted = counted, True
+        return self._elements
 
     def _most_siblings(self) -> int:
         if self._siblings is None:
@@ -163,8 +181,8 @@ def _links_in(tree: Document, selectors: Iterable[Selector], budget: _Budget) ->
         return None
     found = set()
     for selector in selectors:
-        outers = budget.find(selector, tree, budget.elements, apart=True)
-        budget.spend(len(outers) + budget.elements / _ELEMENTS_A_LOOK)
+        outers = budget.find(selector, tree, 1.0, apart=True)
+        budget.spend(len(outers), 1.0)
         for outer in outers:
             for node in (outer, *outer.select("a[href],area[href],iframe[src],frame[src]")):
                 href = node.attr(_LEADS_IN[node.tag]) if node.tag in _LEADS_IN else None
@@ -202,14 +220,13 @@ class _PageReader:
 
     def read(self, rule: Rule) -> None:
         self._rule = rule.name
-        elements = self._budget.elements
-        _, scopes = self._found(rule.records, self._tree, elements, apart=True)
+        _, scopes = self._found(rule.records, self._tree, 1.0, apart=True)
         if len(scopes) > RECORDS_MAX:
             self._reject(0, "", NoValue(RejectReason.TOO_MANY_RECORDS, str(len(scopes))), kept=False)
             scopes = scopes[:RECORDS_MAX]
         for scope in scopes:
             self._number += 1
-            fields = self._fields(rule.fields, scope, elements // len(scopes), "")
+            fields = self._fields(rule.fields, scope, 1 / len(scopes), "")
             if fields is not None:
                 self._extracted.records.append(Record(rule.name, self._number, fields))
 
@@ -225,7 +242,7 @@ class _PageReader:
                 continue
             self._number += 1
             try:
-                self._take(each.texts)
+                self._take(each.texts, sum(map(len, each.texts)))
             except NoValue as none:
                 self._reject(self._number, source, none, kept=False)
                 continue
@@ -239,21 +256,21 @@ class _PageReader:
                     for name, value in each.fields.items()
                 )
 
-    def _fields(self, fields: Iterable[Field], scope: Scope, elements: int, within: str) -> Fields | None:
+    def _fields(self, fields: Iterable[Field], scope: Scope, share: float, within: str) -> Fields | None:
         """The fields of a record; None where it lacks one that is required, which is noted.
 
-        The scope has about so many `elements`: scopes lie apart, so that what is too little for one is too much for
+        The scope is about this share of the tree: scopes lie apart, so that what is too little for one is too much for
         another.
         """
         found: Fields = {}
         whole = True
         for field in fields:
             name = within + field.name
-            selector, nodes = self._found(field.selectors, scope, elements, apart=bool(field.fields))
+            selector, nodes = self._found(field.selectors, scope, share, apart=bool(field.fields))
             reason = None
             value: Any = [] if field.is_list else None
             try:
-                value = self._value(field, nodes, elements, name)
+                value = self._value(field, nodes, share, name)
                 if field.required and value in (None, []):
                     raise NoValue(RejectReason.MISSING)
             except NoValue as none:
@@ -267,21 +284,23 @@ class _PageReader:
                 self._extracted.findings.append(finding)
         return found if whole else None
 
-    def _value(self, field: Field, nodes: list[Scope], elements: int, name: str) -> Any:
+    def _value(self, field: Field, nodes: list[Scope], share: float, name: str) -> Any:
         """The value of a field: None, or an empty list, where there is none."""
         if field.is_list and len(nodes) > VALUES_MAX:
             raise NoValue(RejectReason.TOO_MANY_VALUES, str(len(nodes)))
         if not field.is_list:
             nodes = nodes[:1]
+        values: list[Any] = []
         if field.fields:
-            records = [self._fields(field.fields, node, elements // len(nodes), f"{name}.") for node in nodes]
-            values: list[Any] = [record for record in records if record is not None]
-        else:
-            values = []
-            # Elements that may lie within each other may each have the text of all that follow.
-            whole = elements if len(nodes) > _LISTED_APART else elements // (len(nodes) or 1)
+            records = [self._fields(field.fields, node, share / len(nodes), f"{name}.") for node in nodes]
+            values = [record for record in records if record is not None]
+        elif nodes:
+            # What an attribute costs is its text. Elements that may lie within each other may each have the text of
+            # all that follow.
+            within = share if len(nodes) > _LISTED_APART else share / len(nodes)
+            reads = field.take in (TEXT, HTML)
             for node in nodes:
-                self._budget.spend(0.1 + (whole / _ELEMENTS_A_LOOK if _has_elements(node) else 0))
+                self._budget.spend(0.1, within if reads and _has_elements(node) else 0.0)
                 values += self._values(field, node)
                 if len(values) > VALUES_MAX:
                     raise NoValue(RejectReason.TOO_MANY_VALUES, str(len(values)))
@@ -293,15 +312,18 @@ class _PageReader:
         text = _taken(field.take, node)
         if text is None:
             return []
+        self._take((text,), len(text))
+        if field.collapses:
+            text = " ".join(text.split())
+            self._chars_left -= len(text) + 1  # it is no longer than before
+            return [field.type.value_of(text, self._address)] if text else []
         texts = [text]
-        self._take(texts)
         for transform in field.transforms:
             texts = [result for each in texts for result in transform(each)]
-            self._take(texts)
+            self._take(texts, sum(map(len, texts)))
         return [field.type.value_of(each, self._address) for each in texts if each]
 
-    def _take(self, texts: list[str]) -> None:
-        chars = len(texts[0]) if len(texts) == 1 else sum(map(len, texts))
+    def _take(self, texts: Sequence[str], chars: int) -> None:
         # What has no text costs time all the same.
         self._chars_left -= chars + len(texts)
         if self._chars_left < 0:
@@ -312,15 +334,15 @@ class _PageReader:
             raise NoValue(RejectReason.TOO_MANY_VALUES, str(len(texts)))
 
     def _found(
-        self, selectors: tuple[Selector, ...], scope: Scope, elements: int, *, apart: bool
+        self, selectors: tuple[Selector, ...], scope: Scope, share: float, *, apart: bool
     ) -> tuple[Selector | None, list[Scope]]:
         """The first selector that finds something, and what it finds; without selectors the scope itself."""
         if not selectors:
             return None, [scope]
         for selector in selectors:
-            nodes = self._budget.find(selector, scope, elements, apart=apart)
+            nodes: list[Scope] = [*self._budget.find(selector, scope, share, apart=apart)]
             if nodes:
-                return selector, list(nodes)
+                return selector, nodes
         return selectors[0], []
 
     def _reject(self, number: int, field: str, none: NoValue, *, kept: bool) -> None:

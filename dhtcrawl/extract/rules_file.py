@@ -61,6 +61,11 @@ class Field:
     is_list: bool
     fields: tuple[Field, ...]  # of nested records; empty: it is a value
 
+    @property
+    def collapses(self) -> bool:
+        """Whether its transforms are those that it has where a rule says nothing of them."""
+        return self.transforms is COLLAPSED
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -157,7 +162,7 @@ def _field(table: Table, depth: int) -> Field:
             raise table.wrong("lacks 'selector'; it is required where the type is records")
     else:
         take = table.read("take", _take, TEXT)
-        transforms = table.read("transforms", _transforms, (_of_simple("collapse"),))
+        transforms = table.read("transforms", _transforms, COLLAPSED)
         field = Field(name, selectors, take, _TYPES[kind](table), transforms, required, is_list, ())
     table.done()
     return field
@@ -346,6 +351,9 @@ def _of_simple(name: str) -> Transform:
 
 def _as_list(function: Callable[[str], str], text: str) -> list[str]:
     return [function(text)]
+
+
+COLLAPSED: Final = (_of_simple("collapse"),)
 
 
 def _with_literal(function: Callable[[str, str], list[str]], literal: str, text: str) -> list[str]:

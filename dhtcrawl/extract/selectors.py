@@ -56,11 +56,7 @@ class Selector:
 
     text: str
     steps: tuple[_Step, ...]
-
-    @property
-    def counts_siblings(self) -> bool:
-        """Whether a step looks at all siblings of each element."""
-        return ":nth-" in self.text.lower()
+    counts_siblings: bool  # whether a step looks at all siblings of each element
 
     def find(self, scope: Scope, spend: Spend = lambda looks, found: None) -> list[Element]:
         """The elements within `scope`, in the order of the document.
@@ -96,7 +92,7 @@ def parse_selector(text: str) -> Selector:
         raise ValueError("use a selector such as div.price")
     if len(text) > SELECTOR_CHARS_MAX:
         raise ValueError(f"use a selector of up to {SELECTOR_CHARS_MAX} characters")
-    return Selector(text, tuple(_steps(text.strip(" \t"))))
+    return Selector(text, tuple(_steps(text.strip(" \t"))), ":nth-" in text.lower())
 
 
 def _steps(text: str) -> Iterator[_Step]:

@@ -7,9 +7,10 @@ from typing import Final
 
 from turbohtml import Document, Element, Namespace
 
-from dhtcrawl.fetch.links import PageLinks, collect, collect_plain
+from dhtcrawl.fetch.links import PageLinks, collect, collect_plain, forbids_following
 
-_OTHER_LINKS: Final = ("area", "iframe", "frame", "a[rel]")
+_OTHER_LINKS: Final = ("area", "iframe", "frame")
+_SAID_BY_META: Final = ("http-equiv", "content", "name")
 
 
 def links_in(tree: Document) -> PageLinks | None:
@@ -19,7 +20,12 @@ def links_in(tree: Document) -> PageLinks | None:
     if any(map(tree.select_one, _OTHER_LINKS)):
         links = tree.select("a[href],area[href],iframe[src],frame[src]")
         return collect([*_head(tree), *[(node.tag, _leading(node)) for node in links]])
-    return collect_plain(_head(tree), [node.attr("href") or "" for node in tree.select("a[href]")])
+    links = tree.select("a[href]")
+    left = {node for node in tree.select("a[rel]") if forbids_following(node.attr("rel"))}
+    if left:
+        nofollow = [node.attr("href") or "" for node in links if node in left]
+        return collect_plain(_head(tree), [node.attr("href") or "" for node in links if node not in left], nofollow)
+    return collect_plain(_head(tree), [node.attr("href") or "" for node in links])
 
 
 def _head(tree: Document) -> Iterator[tuple[str, Mapping[str, str | None]]]:
@@ -27,7 +33,7 @@ def _head(tree: Document) -> Iterator[tuple[str, Mapping[str, str | None]]]:
     for name in ("base", "title", "meta"):
         for node in tree.select(name):
             if node.namespace is Namespace.HTML:
-                yield name, {"text": node.text} if name == "title" else _attributes_of(node)
+                yield name, {"text": node.text} if name == "title" else _attributes_of(node, name)
 
 
 def _leading(node: Element) -> dict[str, str | None]:
@@ -36,5 +42,8 @@ def _leading(node: Element) -> dict[str, str | None]:
     return {name: node.attr(name), "rel": node.attr("rel")}
 
 
-def _attributes_of(node: Element) -> dict[str, str | None]:
+def _attributes_of(node: Element, tag: str) -> dict[str, str | None]:
+    """Those that count."""
+    if tag == "meta":
+        return {name: node.attr(name) for name in _SAID_BY_META}
     return {name: node.attr(name) for name in node.attrs}

@@ -283,8 +283,7 @@ def collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
         # The first letter rules most hrefs out of being one of these.
         if href[:1] in _NOT_FETCHED_LETTERS and href[:11].lower().startswith(_NOT_FETCHED):
             continue
-        rel = attributes.get("rel")
-        if rel and "nofollow" in rel.lower().split():
+        if forbids_following(attributes.get("rel")):
             nofollow[href] = None
         else:
             hrefs[href] = None
@@ -292,17 +291,33 @@ def collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
     return PageLinks(head.base, list(hrefs), nowhere_followed, head.refresh, head.title, head.nofollow)
 
 
-def collect_plain(head: Iterable[tuple[str, Mapping[str, str | None]]], hrefs: Iterable[str]) -> PageLinks:
-    """What `collect` finds of a page whose links have no `rel`: its other tags, and the links in order."""
+def collect_plain(
+    head: Iterable[tuple[str, Mapping[str, str | None]]], hrefs: list[str], nofollow: list[str] | None = None
+) -> PageLinks:
+    """What `collect` finds of a page: its other tags, the links that are followed in order, and those that are not."""
     told = _Head()
     for tag, attributes in head:
         told.take(tag, attributes)
-    found = [
+    found = _fetched(hrefs)
+    left = _fetched(nofollow) if nofollow else []
+    if left:
+        followed = set(found)
+        left = [href for href in left if href not in followed]
+    return PageLinks(told.base, found, left, told.refresh, told.title, told.nofollow)
+
+
+def _fetched(hrefs: list[str]) -> list[str]:
+    """Those that lead to what can be fetched, without the white space around them, each once."""
+    return [
         href
         for href in dict.fromkeys([href.strip(_SPACE) for href in hrefs])
         if href[:1] not in _NOT_FETCHED_LETTERS or not href[:11].lower().startswith(_NOT_FETCHED)
     ]
-    return PageLinks(told.base, found, [], told.refresh, told.title, told.nofollow)
+
+
+def forbids_following(rel: str | None) -> bool:
+    """Whether no robot is to follow a link with this `rel`."""
+    return rel is not None and "nofollow" in rel.lower().split()
 
 
 def _title_of(text: str) -> str | None:
