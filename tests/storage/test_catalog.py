@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgpack
 import plyvel
 import pytest
 from storage.stores import PLACE, Store, link, page
@@ -120,6 +121,24 @@ def test_a_record_of_the_time_before_swarms_reads_as_that_of_one_node(store: Sto
     (read,) = store.run(catalog.crawls)
     assert read == replace(record, ended="complete")
     assert (read.state, read.version, read.cause, read.participants, read.adopted) == ("running", 0, "", [], {})
+
+
+def test_a_crawl_by_templates_of_another_version_is_named(store: Store) -> None:
+    record = crawl(IDS[1])
+    spec = msgpack.unpackb(record.spec.canonical())
+    # As they were before 0082: pages of results travelled with the seeds.
+    spec["searches"] = {"searches": [["cars", "e", "a.example", 0, [[0, 1]]]], "delays": {}}
+    store.put(
+        keys.CRAWL + IDS[1], pack({"spec": msgpack.packb(spec), "nonce": record.nonce, "aliases": [], "ended": ""})
+    )
+    told = f"the store's crawl {IDS[1].hex()} cannot be read (searches: .*); go on with the version that began it"
+    for read in (
+        catalog.crawls,
+        partial(catalog.depth_matters, crawl=IDS[1]),
+        partial(catalog.merge_in, crawl=record),
+    ):
+        with pytest.raises(StorageError, match=told.replace("(", r"\(").replace(")", r"\)")):
+            store.run(read)
 
 
 def test_a_copy_is_merged_into_what_is_stored_and_later_fields_stay(store: Store) -> None:

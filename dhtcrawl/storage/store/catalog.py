@@ -91,16 +91,28 @@ def put_crawl(txn: Txn, crawl: CrawlRecord) -> None:
 
 def crawls(txn: Txn) -> list[CrawlRecord]:
     """All crawls in the store."""
-    return [
-        read_fields(key[len(keys.CRAWL) :], unpack(value))
-        for key, value in txn.scan(keys.CRAWL, keys.after(keys.CRAWL))
-    ]
+    return [_read(key[len(keys.CRAWL) :], unpack(value)) for key, value in txn.scan(keys.CRAWL, keys.after(keys.CRAWL))]
+
+
+def _read(crawl: bytes, fields: dict[str, Any]) -> CrawlRecord:
+    """The record in a stored map.
+
+    Raises:
+        StorageError: a version that made other pages of templates began the crawl.
+    """
+    try:
+        return read_fields(crawl, fields)
+    except ValueError as error:
+        raise StorageError(
+            f"the store's crawl {crawl.hex()} cannot be read ({error}); "
+            "go on with the version that began it, or use another directory"
+        ) from error
 
 
 def depth_matters(txn: Txn, crawl: bytes) -> bool:
     """Whether a smaller depth of a page may bring further links into scope; not in a crawl that is not known."""
     value = txn.get(keys.key(keys.CRAWL, crawl))
-    record = None if value is None else read_fields(crawl, unpack(value))
+    record = None if value is None else _read(crawl, unpack(value))
     return record is not None and record.depth_matters
 
 
@@ -113,7 +125,7 @@ def merge_in(txn: Txn, crawl: CrawlRecord) -> CrawlRecord:
     key = keys.key(keys.CRAWL, crawl.crawl_id)
     value = txn.get(key)
     stored: dict[str, Any] = {} if value is None else unpack(value)
-    known = read_fields(crawl.crawl_id, stored) if stored else crawl
+    known = _read(crawl.crawl_id, stored) if stored else crawl
     merged = merge_crawls(crawl, known)
     if stored and not fits_the_wire(merged) and fits_the_wire(known):
         return known
