@@ -15,8 +15,8 @@ from dhtcrawl.policy.bp_pso.planner import MODES, SAMPLES_MIN, VECTOR, Split
 from dhtcrawl.policy.contract import node, settings
 from dhtcrawl.policy.gnp.landmarks import well_apart
 from dhtcrawl.policy.gnp.planner import SIGHTS_MIN, Atlas
-from dhtcrawl.policy.gnp.policy import Gnp
-from dhtcrawl.policy.seam import BATCH, Candidate, Planner, PolicyTask
+from dhtcrawl.policy.gnp.policy import FORGIVEN_S, TOLD_S, Gnp
+from dhtcrawl.policy.seam import BATCH, Candidate, Outcome, Planner, PolicyTask, TaskResult
 
 # What a node of another version, or a hostile one, may report.
 RUBBISH: list[dict[str, Any]] = [
@@ -313,8 +313,97 @@ def test_gnp_chooses_as_it_is_told(choice: str, first: int) -> None:
     lent = {1: 9, 2: 5, 3: 0, 4: 0, 5: 0}
     ranked = policy.rank(PolicyTask(bytes(20), "a.test"), [Candidate(node(n), lent[n]) for n in range(1, 6)], 0.0)
     assert ranked[0] == node(first)
-    assert set(ranked[:3]) == {node(1), node(2), node(3)}
-    assert ranked[3:] == [node(4), node(5)]
+    assert set(ranked) == {node(1), node(2), node(3)}
+    after = policy.rank(PolicyTask(bytes(20), "a.test", (node(1),)), [Candidate(node(n)) for n in range(1, 6)], 0.0)
+    assert (set(after[:3]), after[3:]) == ({node(2), node(3), node(4)}, [node(5), node(1)])
+
+
+def at_a_site(delay_s: float = 0.0) -> Gnp:
+    """Nodes 1 to 5 are at 0.1 to 0.5 s from it."""
+    policy = Gnp(replace(settings(), delay_s=delay_s))
+    policy.adopt({"nodes": {node(n): [n / 10] for n in range(1, 6)}, "sites": {"a.test": [0.0]}})
+    return policy
+
+
+def ranked(policy: Gnp, now: float, recalled: tuple[bytes, ...] = ()) -> list[int]:
+    """The numbers of the nodes in the order of a ranking."""
+    numbers = {node(n): n for n in range(1, 6)}
+    task = PolicyTask(bytes(20), "a.test", recalled=recalled)
+    return [numbers[each] for each in policy.rank(task, [Candidate(each) for each in numbers], now)]
+
+
+def brought(policy: Gnp, number: int, held_s: float, now: float) -> None:
+    """A node has brought a page in 0.1 s, and has had its task for so long."""
+    policy.heard(Outcome(node(number), "a.test", TaskResult.PAGE, 0.1, held_s=held_s), now)
+
+
+def test_what_the_three_nearest_have_no_room_for_waits_until_it_would_come_sooner_from_farther_away() -> None:
+    policy = at_a_site()
+    assert set(ranked(policy, 0.0)) == {1, 2, 3}
+    for number in (1, 2):
+        brought(policy, number, 2.0, 10.0)
+    assert set(ranked(policy, 10.0)) == {1, 2, 3}, "one of the three keeps nobody waiting"
+    brought(policy, 3, 1.2, 10.0)
+    # At node 3 a task waits 1.1 s. Node 4 is 0.3 s farther than node 1 and node 5 0.4 s, of three round trips each.
+    assert ranked(policy, 10.0)[3:] == [4]
+    brought(policy, 3, 2.0, 20.0)
+    assert ranked(policy, 20.0)[3:] == [4, 5]
+    brought(policy, 4, 2.0, 20.0)
+    assert ranked(policy, 20.0)[3:] == [5], "node 4 is as busy as they are"
+
+
+def test_nodes_that_have_tasks_and_bring_nothing_keep_them_waiting() -> None:
+    policy, task = at_a_site(), PolicyTask(bytes(20), "a.test")
+    there = [Candidate(node(n), int(n < 4), int(n < 4)) for n in range(1, 6)]
+    assert len(policy.rank(task, there, 0.0)) == len(policy.rank(task, there, TOLD_S + 0.8)) == 3
+    assert policy.rank(task, there, TOLD_S + 1.0)[3:] == [node(4)]
+    assert policy.rank(task, there, TOLD_S + 1.3)[3:] == [node(4), node(5)]
+    assert len(policy.rank(task, [Candidate(each.node) for each in there], TOLD_S + 1.3)) == 3, "they have room"
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 1.0])
+def test_a_node_that_had_no_time_for_a_site_is_passed_over_until_it_brings_a_page(delay_s: float) -> None:
+    policy = at_a_site(delay_s)
+    policy.heard(Outcome(node(1), "a.test", TaskResult.RECALLED, 60.0), 60.0)
+    first = [2] if delay_s else [2, 3, 4]
+    assert sorted(ranked(policy, 60.0)) == first
+    assert sorted(ranked(policy, 60.0 + FORGIVEN_S)) == sorted([1, *first[:-1]])
+    policy.heard(Outcome(node(1), "a.test", TaskResult.PAGE, 0.1), 61.0)
+    assert 1 in ranked(policy, 61.0)
+
+
+def test_what_was_recalled_may_go_to_any_node() -> None:
+    for delay_s in (0.0, 1.0):
+        assert sorted(ranked(at_a_site(delay_s), 0.0, (node(1),))) == [1, 2, 3, 4, 5]
+
+
+def test_where_hosts_have_a_delay_only_the_nearest_node_is_asked_and_has_few_tasks_at_a_time() -> None:
+    policy = at_a_site(1.0)
+    assert ranked(policy, 0.0) == [1]
+    assert policy.terms(node(1), "a.test").batch < BATCH / 5
+
+
+def test_a_node_that_has_not_reported_yet_is_placed_by_the_others() -> None:
+    places = {n: (0.1 * (n % 3), 0.05 * (n // 3)) for n in range(9)}
+    reports = square(places)
+    reports[node(4)] = {}
+    found = Atlas().plan(reports, {}, 0.0)["nodes"]
+    assert all(abs(dist(found[node(4)], found[node(n)]) - dist(places[4], places[n])) < 0.02 for n in places if n != 4)
+
+
+def test_a_plan_is_new_when_the_nearest_of_the_three_is_another() -> None:
+    def reports(first: float, second: float) -> dict[bytes, dict[str, Any]]:
+        """Nodes on a line, the first three beside the site."""
+        places = {0: (0.0, 0.0), 1: (0.04, 0.0), 2: (0.09, 0.0), 3: (0.3, 0.0), 4: (0.4, 0.0)}
+        sights = {0: first, 1: second, 2: 0.09 - first, 3: 0.3 - first, 4: 0.4 - first}
+        return {
+            each: report | {"probes": {"a.test": sights[number]}}
+            for number, (each, report) in enumerate(square(places).items())
+        }
+
+    before = Atlas().plan(reports(0.005, 0.035), {}, 0.0)
+    assert Atlas().plan(reports(0.006, 0.034), before, 1.0) == before
+    assert Atlas().plan(reports(0.035, 0.005), before, 1.0) != before
 
 
 def test_where_hosts_have_a_delay_the_nearest_node_has_a_batch_more_than_the_others() -> None:

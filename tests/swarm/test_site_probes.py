@@ -88,10 +88,24 @@ def test_once_it_has_a_place_the_nearest_time_it_and_then_nobody() -> None:
     assert order(probes, 1e6) == [], "owners of an older plan still want it"
 
 
-def test_where_each_time_costs_a_turn_the_nearest_do_not() -> None:
+def test_where_each_time_costs_a_turn_the_nearest_times_it_only_if_none_near_has() -> None:
     probes = wanted()
-    assert len(order(probes, 0.0, delay_s=1.0)) == FIRST
-    assert order(probes, 1.0, at(100.0, 4.0), delay_s=1.0) == []
+    asked = order(probes, 0.0, delay_s=1.0)
+    assert len(asked) == SIGHTS_MIN
+    assert order(probes, 1.0, at(100.0, 4.0), delay_s=1.0) == [], "node 4 is near, and read its robots.txt"
+    assert order(probes, 1e6, at(100.0, 4.0), delay_s=1.0) == []
+    probes = wanted()
+    asked = order(probes, 0.0, delay_s=1.0)
+    points = {each: (100.0 if each in asked else float(number), 0.0) for number, each in enumerate(NODES)}
+    nearest = next(each for each in NODES if each not in asked)
+    assert order(probes, 1.0, at(0.0, 0.0)._replace(points=points), delay_s=1.0) == [nearest]
+    assert order(probes, 2.0, at(0.0, 0.0)._replace(points=points), delay_s=1.0) == []
+
+
+def test_nobody_is_asked_before_it_is_known_where_nodes_lie_but_for_so_long() -> None:
+    probes, unplaced = wanted(), SEEN._replace(points={each: POINTS[each] for each in NODES[:4]})
+    assert order(probes, 0.0, unplaced) == order(probes, READ_WITHIN_S - 0.1, unplaced) == []
+    assert len(order(probes, READ_WITHIN_S, unplaced)) == FIRST
 
 
 def test_one_that_gets_no_place_is_timed_by_some_more_up_to_a_bound() -> None:

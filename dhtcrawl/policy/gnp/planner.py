@@ -23,6 +23,7 @@ Place = tuple[float, ...]
 
 SIGHTS_MIN = 3  # measurements of a site: with fewer its place is a guess
 PAIRS_MAX = 100_000
+FARTHER = 1.25  # so many times as far as another, the first node of a site is not its nearest any more
 SITES_MAX = 20_000
 SPACES = ("vivaldi", "landmarks")
 TOGETHER = 500  # sites whose places are found at once
@@ -67,15 +68,19 @@ class Atlas(Planner):
 def _between(
     nodes: Mapping[bytes, Mapping[str, Any]], index: Mapping[bytes, int]
 ) -> tuple[list[tuple[int, int]], list[float]]:
-    """Pairs of nodes by their numbers, `PAIRS_MAX` at most, and the seconds that each pair measured."""
-    pairs: list[tuple[int, int]] = []
-    rtts: list[float] = []
+    """Pairs of nodes by their numbers, `PAIRS_MAX` at most, and the seconds that each pair measured.
+
+    Where only one of two has measured the other, as while not all have reported, it counts for both: a sample moves the
+    first of its pair, and who is the first of none would stay anywhere.
+    """
+    found: dict[tuple[int, int], float] = {}
     for node, number in index.items():
         for other, seconds in sorted(_times(nodes[node], "rtts", bytes).items()):
-            if other in index and other != node and len(pairs) < PAIRS_MAX:
-                pairs.append((number, index[other]))
-                rtts.append(seconds)
-    return pairs, rtts
+            if other in index and other != node and len(found) < PAIRS_MAX:
+                found[number, index[other]] = seconds
+    for (one, other), seconds in list(found.items()):
+        found.setdefault((other, one), seconds)
+    return list(found), list(found.values())
 
 
 def _measured(pairs: Sequence[tuple[int, int]], count: int) -> set[int]:
@@ -116,7 +121,15 @@ def _serves(before: Mapping[str, Any], nodes: Mapping[bytes, Any], sites: Mappin
     known, placed = places_in(before)
     if known.keys() != nodes.keys() or placed.keys() != sites.keys():
         return False
-    return all(_nearest(known, placed[host]) == _nearest(nodes, place) for host, place in sites.items())
+    return all(_goes_alike(known, placed[host], nodes, place) for host, place in sites.items())
+
+
+def _goes_alike(known: Mapping[bytes, Any], before: Any, nodes: Mapping[bytes, Any], place: Any) -> bool:
+    """Whether a site has the same nearest nodes as before, and the first of them is still about the nearest."""
+    one, other = _nearest(known, before), _nearest(nodes, place)
+    if set(one) != set(other) or not one:
+        return set(one) == set(other)
+    return dist(nodes[one[0]], place) <= FARTHER * dist(nodes[other[0]], place)
 
 
 def places_in(table: Mapping[str, Any]) -> tuple[dict[bytes, Place], dict[str, Place]]:
@@ -146,8 +159,8 @@ def _is_place(place: Any) -> bool:
     )
 
 
-def _nearest(nodes: Mapping[bytes, Any], place: Any) -> set[bytes]:
-    return set(nsmallest(TOP, nodes, key=lambda node: (dist(nodes[node], place), node)))
+def _nearest(nodes: Mapping[bytes, Any], place: Any) -> list[bytes]:
+    return nsmallest(TOP, nodes, key=lambda node: (dist(nodes[node], place), node))
 
 
 def _times(report: Mapping[str, Any], name: str, kind: type) -> dict[Any, float]:

@@ -105,6 +105,7 @@ class SitePlaces:
         for row in args.rows:
             if self._gatekeeper(row.origin) == self._peers.node_id:
                 self._probes.want(asker, row.origin, row.tasks)
+                self._plans.hurry()
         return Done()
 
     def on_time(self, asker: bytes, args: calls.TimeSites) -> Done:

@@ -3,6 +3,7 @@
     owner         its tasks of a host without a place ──how many──▶ gatekeeper of the host
     gatekeeper    enough of them ──origin──▶ a few nodes that lie well apart
                   the host has a place, and no delay ──origin──▶ those nearest to it that have not timed it
+                  it has a delay, and none near to it has ──origin──▶ the nearest
     these nodes   time it in their turn (`dhtcrawl.crawl.site_timer`) ──report──▶ coordinator, whose plan places it
 
 A time costs the host a request, so a host of a few pages gets none. While a host is about to get its place, its owners
@@ -25,10 +26,12 @@ from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.url import host_of, origin_of
 
 WORTH = 5  # tasks of a host that together make up for the requests which place it
-FIRST = SIGHTS_MIN + 1  # one of them may be out of reach
-READ_WITHIN_S = 3.0  # who has read the robots.txt of a new host, and so has timed it, is known by then
+FIRST = SIGHTS_MIN + 1  # one of them may be out of reach; a host with a delay has `SIGHTS_MIN`
+# Who has read the robots.txt of a new host, and so has timed it, is known by then, and where the nodes lie.
+READ_WITHIN_S = 3.0
 PLACED_WITHIN_S = 5.0  # a host that has no place so long after its first task may never get one
 AGAIN_S, AGAIN = 6.0, 2  # a host that has no place so long after it was timed is timed by so many nodes more
+FAR_TIMES = 2.0  # where nobody nearer has timed a host with a delay, its nearest node does
 PROBES_MAX = 12
 HOSTS_MAX = 10_000
 
@@ -157,19 +160,22 @@ class SiteProbes:
 def _who(origin: str, site: _TimedSite, seen: Seen, delay_s: Callable[[str], float], now: float) -> Sequence[bytes]:
     """The nodes that are to time a site now."""
     host = host_of(f"{origin}/")
-    place = seen.placed.get(host)
+    place, polite = seen.placed.get(host), delay_s(host) > 0
     if place is not None:
         site.near_asked = True
-        if delay_s(host) > 0:
-            return ()  # each time would cost it a turn
         near = sorted(seen.points.keys() & set(seen.members), key=lambda node: (dist(seen.points[node], place), node))
-        return [node for node in near[:TOP] if node not in site.asked]
+        if not polite:
+            return [node for node in near[:TOP] if node not in site.asked]
+        # Each time costs it a turn. But where it lies among nodes near to it, nodes far away can only guess.
+        timed_at = min((dist(seen.points[node], place) for node in site.asked if node in seen.points), default=inf)
+        return near[:1] if near and timed_at > FAR_TIMES * dist(seen.points[near[0]], place) else []
     if site.first_at is None:
         site.first_at = now
     reader = seen.reader(origin)
-    if now < site.asked_at + AGAIN_S or (reader is None and now < site.first_at + READ_WITHIN_S):
+    waits = reader is None or 2 * len(seen.points) < len(seen.members)
+    if now < site.asked_at + AGAIN_S or (waits and now < site.first_at + READ_WITHIN_S):
         return ()
-    count, site.asked_at = AGAIN if site.asked else FIRST, now
+    count, site.asked_at = AGAIN if site.asked else SIGHTS_MIN if polite else FIRST, now
     if seen.landmarks and not site.asked:
         return [node for node in seen.landmarks if node in seen.members]
     # Whoever has read its robots.txt has timed it with that.
