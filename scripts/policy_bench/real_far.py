@@ -121,10 +121,13 @@ def ways_s(seed: int) -> list[list[float]]:
 
 
 def bound_s(seed: int, pages: int, delay_s: float) -> float:
-    """What no schedule can beat: robots.txt and the pages in turn, each by the nearest node on an open connection."""
+    """What no schedule can beat: robots.txt and the pages in turn, each by the nearest node on an open connection.
+
+    A delay lies before each page, and none before robots.txt or after the last.
+    """
     ways = ways_s(seed)
     nearest = [min(ways[node][NODES + site] for node in range(NODES)) for site in range(SITES)]
-    return max(delay_s + 2 * way + pages * (delay_s + TRIPS * 2 * way) for way in nearest)
+    return max(2 * way + pages * (delay_s + TRIPS * 2 * way) for way in nearest)
 
 
 def crawled(choice: str, home: Path, seed: int, pages: int, packages: Path, delay_s: float = 0.0) -> Crawled:
