@@ -7,7 +7,8 @@
 The nodes are asked through `Source`. Their answers are merged in the
 collection's own store, beside the outputs, in an order that does not matter, so
 that a gathering which broke off, or missed a node, is simply done again: rows
-are read anew, files go on where they ended. A node that cannot be reached, or
+are read anew, files go on where they ended. Where the nodes' stores lie open (those of
+one command, once they have ended), most rows are merged in one pass over all stores. A node that cannot be reached, or
 sends nonsense, does not stop the rest: the others' pages are there, the summary is
 not complete, and one line names the node.
 """
@@ -35,10 +36,11 @@ from dhtcrawl.storage.collect.foreign import BadRow, Origin, is_archive_file, is
 from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows, wanted_files
 from dhtcrawl.storage.collect.gather_aside import drop_aside
 from dhtcrawl.storage.collect.gather_files import IncomingFile, link_file
+from dhtcrawl.storage.collect.merge_stores import MERGED, EndedStore, MergeStep, is_empty, merge_skipped, merge_tasks
 from dhtcrawl.storage.collect.transfer import bring_bytes, row_pages
 from dhtcrawl.storage.outputs.outputs import OutputCounters, OutputDirs, write_outputs
 from dhtcrawl.storage.outputs.summary import Summary, write_summary
-from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.committer import Committer, GroupRunner, ThreadCommitter
 from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, CrawlRecord, left_to
 from dhtcrawl.storage.store.engine import LevelEngine
@@ -50,6 +52,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 NODES_AT_ONCE = 8  # each has one question under way, and one page or chunk in memory
 DROP_AT_ONCE = 10_000
+LET_GO_EVERY_STEPS = 10  # of a merge, each of which reads some megabytes
 ARCHIVE_DIR = "archive"
 
 
@@ -70,6 +73,9 @@ class Source(Protocol):
 
     def local_dir(self, node: str) -> Path | None:
         """The node's archive directory, where it is on this machine."""
+
+    def stores(self) -> Sequence[EndedStore]:
+        """The stores of the nodes, where those have ended, and are this machine's own; else nothing."""
 
 
 async def gather(
@@ -139,9 +145,8 @@ class _Gathering:
         self._kinds = GATHERED + (COPIES if record.spec.settings.copies > 1 else ())
         self._wanted: set[str] = set()  # files of copies
         self._files_under_way: dict[str, asyncio.Lock] = {}
+        self._unsettled = True
         self._ended = facts.ended
-        # Names this end of the crawl: whatever goes on with it raises the version.
-        self._stamp = 1 + record.version if facts.ended else 0
         self._directory = directory
 
     async def bring(self) -> None:
@@ -150,8 +155,10 @@ class _Gathering:
         self.failed = {node: facts.failure for node, facts in nodes.items() if facts.failure}
         self.failed |= {node: "is no node's id" for node in nodes if not is_node(node)}
         self.books = [facts for node, facts in nodes.items() if is_node(node)]
+        merged = await self._merge()
         for kind in self._kinds:
-            await self._each(partial(self._rows, kind))
+            if kind not in merged:
+                await self._each(partial(self._rows, kind))
         log.info("the rows of %d nodes are here; their archive files are next", len(self.books) - len(self.failed))
         # After the rows: of a crawl that still runs, every page seen is within what is committed then.
         await self._each(self._files)
@@ -176,9 +183,16 @@ class _Gathering:
     async def settle(self) -> int:
         """Make what came hold together; how many fetches of pages there were beyond the first of each."""
         at = GatherProgress()
+        if not self._unsettled:
+            return 0
         while at.phase != Phase.OVER:
             at = await self._committer.submit(partial(finish, crawl=self._crawl, at=at))
         return at.refetches
+
+    @property
+    def _stamp(self) -> int:
+        """Names this end of the crawl: whatever goes on with it raises the version."""
+        return 1 + self._record.version if self._ended else 0
 
     async def _each(self, bring: Callable[[str], Awaitable[None]]) -> None:
         """Do it for every node that has not failed, some of them at once."""
@@ -201,10 +215,29 @@ class _Gathering:
             disk = errors.subgroup(StorageError)
             raise (errors if disk is None else disk).exceptions[0] from errors
 
+    async def _merge(self) -> Sequence[bytes]:
+        """Bring what lies open, where nothing is here that it had to be merged with; the kinds of rows that it was."""
+        stores = self._source.stores()
+        if not stores or not await self._committer.submit(partial(is_empty, crawl=self._crawl)):
+            return ()
+        self._unsettled = False
+        for step in (merge_tasks, merge_skipped):
+            done, count = MergeStep(b""), 0
+            while done.cursor is not None:
+                merge: Callable[[Txn], MergeStep] = partial(step, crawl=self._crawl, stores=stores, cursor=done.cursor)
+                done = await self._committer.submit(merge)
+                self._unsettled |= done.unsettled
+                count += 1
+                if count % LET_GO_EVERY_STEPS == 0:
+                    await self._committer.submit(lambda _: [store.let_go() for store in stores])
+        return MERGED
+
     async def _rows(self, kind: bytes, node: str) -> None:
         key_of, left = self._record.spec.key_of, left_to(self._record, node)
         async for rows in row_pages(partial(self._source.rows, node, kind)):
             log.debug("node %s has sent %d rows of the kind %s", node[:12], len(rows), kind.decode("ascii", "replace"))
+            # Robots and the like stand by themselves, whoever sends them.
+            self._unsettled |= bool(rows) and kind != keys.EXTRA
             await self._committer.submit(
                 partial(merge_rows, crawl=self._crawl, node=node, kind=kind, rows=rows, key_of=key_of, left=left)
             )

@@ -32,15 +32,16 @@ from dhtcrawl.cli.children import Child, started
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.collected import tell_gathered
 from dhtcrawl.cli.earlier import holds_failed
+from dhtcrawl.cli.ended_nodes import ended_nodes
+from dhtcrawl.cli.gather import gather
 from dhtcrawl.cli.main import fail, tell
 from dhtcrawl.cli.new_keys import keys_for
 from dhtcrawl.cli.node_logs import kept_log, last_message, relayed_logs
 from dhtcrawl.cli.places import check_whole, node_dir, nodes_dir
-from dhtcrawl.cli.runtime import STORE_DIR, raise_file_limit
+from dhtcrawl.cli.runtime import STORE_DIR, locked, raise_file_limit
 from dhtcrawl.cli.screen import Screen
-from dhtcrawl.cli.source import gather_from
+from dhtcrawl.cli.source import ask_about
 from dhtcrawl.cli.stderr import STDERR
-from dhtcrawl.cli.swarmnode import CRAWLS_DIR
 from dhtcrawl.cli.wait import Interrupted, follow
 from dhtcrawl.cli.words import some
 from dhtcrawl.closed.secret import SECRET_BYTES, Ring
@@ -122,11 +123,14 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
         except Interrupted:
             end = None
             await _drain(swarm)
-        dirs = {process.node: process.data_dir / CRAWLS_DIR / crawl / "archive" for process in swarm}
-        summary, _ = await gather_from(client, crawl, out, sync=config.storage.sync, local_dirs=dirs)
+        asked = await ask_about(client, crawl)
         await _stop(swarm)
-    if summary.complete and end is not None:
-        shutil.rmtree(base)
+    data_dirs = {process.node: process.data_dir for process in swarm}
+    with ended_nodes(asked.record.crawl_id, asked.nodes, data_dirs) as source, locked(node_dir(out)):
+        check_whole(out, node_dir(out))
+        summary, _ = await gather(source, asked.record, out, node_dir(out), asked.facts, sync=config.storage.sync)
+        if summary.complete and end is not None:
+            shutil.rmtree(base)
     return await tell_gathered(summary, STOPPED if end is None else str(end.get("ended", "")), out, as_json=as_json)
 
 
@@ -284,6 +288,8 @@ async def _stop(swarm: list[_Process]) -> None:
                 await process.wait()
     except TimeoutError:
         fail("the nodes took too long to stop, and were killed; nothing that was acknowledged is lost")
+        for process in swarm:
+            await process.end()
 
 
 async def _drain(swarm: list[_Process]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.gather import gather
@@ -15,9 +15,10 @@ from dhtcrawl.cli.wait import stop_of
 from dhtcrawl.errors import DhtcrawlError
 from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable, read_facts
 from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
+from dhtcrawl.storage.collect.merge_stores import EndedStore
 from dhtcrawl.storage.outputs.outputs import OutputCounters
 from dhtcrawl.storage.outputs.summary import Summary
-from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, NotARecord, from_wire
+from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, CrawlRecord, NotARecord, from_wire
 from dhtcrawl.web.api import Row
 
 T = TypeVar("T")
@@ -31,11 +32,9 @@ class HttpSource:
         DhtcrawlError: `nodes` raises what `NodeClient` does.
     """
 
-    def __init__(self, client: NodeClient, crawl: str, local_dirs: Mapping[str, Path] | None = None) -> None:
-        """`local_dirs`: node id (hex) → its archive directory, of nodes on this machine."""
+    def __init__(self, client: NodeClient, crawl: str) -> None:
         self._client = client
         self._crawl = crawl
-        self._local_dirs = local_dirs or {}
 
     async def nodes(self) -> list[NodeFacts]:
         return [read_facts(fields) for fields in await self._client.export_nodes(self._crawl)]
@@ -51,7 +50,10 @@ class HttpSource:
         return await _reached(self._client.export_chunk(self._crawl, node, name, offset, limit))
 
     def local_dir(self, node: str) -> Path | None:
-        return self._local_dirs.get(node)  # any other may be on another machine
+        return None  # it may be on another machine
+
+    def stores(self) -> Sequence[EndedStore]:
+        return ()  # the nodes run, so only they can read them
 
 
 async def _reached(answer: Awaitable[T]) -> T:
@@ -61,18 +63,44 @@ async def _reached(answer: Awaitable[T]) -> T:
         raise Unreachable(f"cannot be asked ({error})") from error
 
 
+class AskedCrawl(NamedTuple):
+    """What the nodes say of a crawl before anything of it is gathered."""
+
+    record: CrawlRecord
+    facts: CrawlFacts
+    nodes: list[NodeFacts]
+
+
+async def ask_about(client: NodeClient, crawl: str) -> AskedCrawl:
+    """Ask a node of a crawl.
+
+    Raises:
+        UsageError: it knows no such crawl.
+        NodeUnreachable: it does not answer.
+        DhtcrawlError: it sent nonsense.
+    """
+    try:
+        record = from_wire(await client.export_record(crawl))
+    except NotARecord as error:
+        raise DhtcrawlError(f"what answers at {client.name} sent no record of the crawl ({error})") from error
+    status, stop = await client.status(), stop_of(record.ended)
+    nodes = await HttpSource(client, crawl).nodes()
+    facts = CrawlFacts(
+        ended=bool(record.ended),
+        complete=record.ended in (COMPLETE, FAILED),
+        nodes=len(record.participants),
+        seconds=max((node.seconds for node in nodes), default=0.0),
+        storage_sync=status.get("storage_sync") is not False,
+        pending_reason="" if stop is None else stop.reason,
+    )
+    return AskedCrawl(record, facts, nodes)
+
+
 async def gather_from(
-    client: NodeClient,
-    crawl: str,
-    out: Path,
-    *,
-    sync: bool = True,
-    local_dirs: Mapping[str, Path] | None = None,
-    say: Callable[[str], None] = fail,
+    client: NodeClient, crawl: str, out: Path, *, sync: bool = True, say: Callable[[str], None] = fail
 ) -> tuple[Summary, OutputCounters]:
     """Gather a crawl below `out`, which is locked meanwhile.
 
-    `local_dirs` says where the archive directories of nodes on this machine are: their files are linked, not copied.
     `say` gets one line for each node that could not be gathered.
 
     Raises:
@@ -81,21 +109,8 @@ async def gather_from(
         StorageError: the disk failed or is full; the same call goes on from there.
         DhtcrawlError: the node sent nonsense.
     """
-    try:
-        record = from_wire(await client.export_record(crawl))
-    except NotARecord as error:
-        raise DhtcrawlError(f"what answers at {client.name} sent no record of the crawl ({error})") from error
-    status, stop = await client.status(), stop_of(record.ended)
-    source = HttpSource(client, crawl, local_dirs)
-    facts = CrawlFacts(
-        ended=bool(record.ended),
-        complete=record.ended in (COMPLETE, FAILED),
-        nodes=len(record.participants),
-        seconds=max((node.seconds for node in await source.nodes()), default=0.0),
-        storage_sync=status.get("storage_sync") is not False,
-        pending_reason="" if stop is None else stop.reason,
-    )
+    record, facts, _ = await ask_about(client, crawl)
     data_dir = node_dir(out)
     check_whole(out, data_dir)
     with locked(data_dir):
-        return await gather(source, record, out, data_dir, facts, sync=sync, say=say)
+        return await gather(HttpSource(client, crawl), record, out, data_dir, facts, sync=sync, say=say)

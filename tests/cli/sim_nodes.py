@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dhtcrawl.cli.runtime import STORE_DIR
+from dhtcrawl.cli.swarmnode import CRAWLS_DIR
 from dhtcrawl.config import load
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.pages import WebShape
@@ -22,10 +24,12 @@ from dhtcrawl.sim.world import SimNode
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.storage.collect.export import export_chunk, export_files, export_rows
 from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable
-from dhtcrawl.storage.outputs.outputs import INDEX_FILE, PAGES_FILE, SKIPPED_FILE, OutputDirs
+from dhtcrawl.storage.collect.merge_stores import EndedStore
+from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, INDEX_FILE, PAGES_FILE, SKIPPED_FILE, OutputDirs
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.engine import LevelEngine
 from dhtcrawl.storage.store.files import Directory, DiskDirectory, MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import unpack
@@ -135,6 +139,7 @@ class FakeSource:
     parts: list[Part]
     down: set[str] = field(default_factory=set)  # do not answer from the first
     dirs: dict[str, Path] = field(default_factory=dict)  # archive directories on this machine
+    open_stores: bool = False
     chunk_max: int = 10_000
     asked: list[str] = field(default_factory=list)
     on_ask: Callable[[str, str], None] = lambda node, what: None
@@ -162,6 +167,12 @@ class FakeSource:
     def local_dir(self, node: str) -> Path | None:
         return self.dirs.get(node)
 
+    def stores(self) -> list[EndedStore]:
+        def let_go() -> None:
+            self.asked.append("let go")
+
+        return [EndedStore(part.node, part.txn(), let_go) for part in self.parts] if self.open_stores else []
+
     def _ask(self, node: str, what: str) -> Part:
         self.asked.append(what)
         self.on_ask(node, what)
@@ -177,6 +188,15 @@ def onto_disk(part: Part, directory: Path) -> Path:
         disk.open(name, 0).append(bytes(part.file(name)))
     part.archive = disk
     return directory
+
+
+def whole_onto_disk(part: Part, data_dir: Path) -> Path:
+    """Put all that a node has of the crawl where a node on this machine that has ended leaves it."""
+    engine = LevelEngine(data_dir / STORE_DIR)
+    engine.write(dict(part.engine.scan(b"", b"\xff")), sync=False)
+    engine.close()
+    onto_disk(part, data_dir / CRAWLS_DIR / record().crawl_id.hex() / ARCHIVE_DIR)
+    return data_dir
 
 
 def ended(**changed: object) -> CrawlFacts:

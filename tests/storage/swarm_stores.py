@@ -12,6 +12,7 @@ from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.names import COPIES as COPIES_SERIES
 from dhtcrawl.storage.collect.export import ROWS_BYTES, export_chunk, export_files, export_rows
 from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows, wanted_files
+from dhtcrawl.storage.collect.merge_stores import MERGED, EndedStore, merge_skipped, merge_tasks
 from dhtcrawl.storage.store import fsck, keys, replicas, tasks
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.records import holds_copies, merge, pack, unpack, unpack_task
@@ -147,6 +148,22 @@ class Collection:
         wanted = self.wanted()
         self.take_files(*nodes, copies=lambda name: name in wanted)
         return self.finish()
+
+    def merge(self, *nodes: Part, keys_max: int = 1000) -> int:
+        """What `gather` does, with stores that lie open."""
+        unsettled = False
+        stores = [EndedStore(node.node, Txn(node.store.engine, {}), lambda: None) for node in nodes]
+        for step in (merge_tasks, merge_skipped):
+            cursor: bytes | None = b""
+            while cursor is not None:
+                done = self.store.run(partial(step, crawl=CRAWL, stores=stores, cursor=cursor, keys_max=keys_max))
+                cursor, unsettled = done.cursor, unsettled or done.unsettled
+        for node in nodes:
+            rest = node.pages([kind for kind in (*GATHERED, *COPIES) if kind not in MERGED])
+            self.take(rest)
+            unsettled |= any(rows for _, kind, rows in rest if kind != keys.EXTRA)
+        self.take_files(*nodes, copies=lambda name: False)
+        return self.finish() if unsettled else 0
 
     def wanted(self, keys_max: int = 1000) -> set[str]:
         """The files of copies that are needed."""

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import plyvel
 import pytest
@@ -122,7 +123,7 @@ def mapped_tables() -> int:
     return sum(".ldb" in line for line in Path("/proc/self/maps").read_text().splitlines())
 
 
-def of_many_tables(path: Path, **settings: int) -> LevelEngine:
+def of_many_tables(path: Path, **settings: Any) -> LevelEngine:
     """A store of 4,000 keys of 1,000 bytes each that do not compress, in some dozens of tables."""
     engine = LevelEngine(path, write_buffer_bytes=1 << 16)
     bits = random.Random(1)

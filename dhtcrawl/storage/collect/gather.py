@@ -148,19 +148,19 @@ def _merge_task(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
             return
     task = foreign.read_task(origin, key, value)
     if held is None:
-        _put_task(txn, origin.crawl, key, None, task)
+        put_task(txn, origin.crawl, key, None, task)
         return
     old = unpack_task(held)
     merged = merge(old, task)
     if merged != old:
-        _put_task(txn, origin.crawl, key, old, merged)
+        put_task(txn, origin.crawl, key, old, merged)
 
 
 def _merge_page(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
     author: str = foreign.read_page(origin, key, value, _checked_url(txn, origin, key))["place"][0]
     in_place = keys.PAGE + origin.crawl + key
     held = txn.get(in_place)
-    if held is None or _place_of(held).node == author:
+    if held is None or place_of(held).node == author:
         # It may have been aside before; it must not stand twice.
         txn.delete(aside(origin.crawl, keys.PAGE, key, author))
         txn.put(in_place, value)
@@ -179,7 +179,7 @@ def _author(txn: Txn, origin: Origin, key: bytes) -> str:
     if not origin.left:
         return origin.node  # the usual case
     held = txn.get(keys.PAGE + origin.crawl + key)
-    in_place = None if held is None else _place_of(held).node
+    in_place = None if held is None else place_of(held).node
     for node in origin.authors:
         if node == in_place or txn.get(aside(origin.crawl, keys.PAGE, key, node)) is not None:
             return node
@@ -190,7 +190,7 @@ def _merge_links(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:
     # `finish` decides whether they join a page, once the page has come.
     key, part = _key_and_part(suffix, value)
     held, author = txn.get(keys.PAGE + origin.crawl + key), _author(txn, origin, key)
-    if suffix == key and held is not None and _place_of(held).node == author:
+    if suffix == key and held is not None and place_of(held).node == author:
         txn.put(keys.LINKS + origin.crawl + key, value)
     else:
         txn.put(aside(origin.crawl, keys.LINKS, key, author, part), value)
@@ -216,11 +216,11 @@ def _merge_skipped(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
     if held == value:
         return
     link = foreign.read_skipped(key, value)
-    if held is None or _rank_of(link) < _rank_of(SkippedLink(*unpack(held))):
+    if held is None or rank_of(link) < rank_of(SkippedLink(*unpack(held))):
         txn.put(full, pack(link))
 
 
-def _rank_of(link: SkippedLink) -> tuple[str, bool, str]:
+def rank_of(link: SkippedLink) -> tuple[str, bool, str]:
     """Of links to one URL that is skipped, the smallest is kept: by reason, and one that names its page first."""
     return link.reason, not link.referrer, link.referrer
 
@@ -235,7 +235,7 @@ def _merge_copy(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
     author = fields["place"][0]
     for full in (keys.PAGE + origin.crawl + key, aside(origin.crawl, keys.PAGE, key, author)):
         held = txn.get(full)
-        if held is not None and _place_of(held).node == author:
+        if held is not None and place_of(held).node == author:
             return  # the sender has the page itself, or this copy came before
     txn.put(full, pack({**fields, COPY_FIELD: True}))
 
@@ -260,7 +260,7 @@ COPIES = (keys.COPY, keys.COPY_LINKS)
 GATHERED = tuple(kind for kind in _MERGE if kind not in COPIES)
 
 
-def _put_task(txn: Txn, crawl: bytes, key: bytes, old: Task | None, new: Task) -> None:
+def put_task(txn: Txn, crawl: bytes, key: bytes, old: Task | None, new: Task) -> None:
     """Write a task with the queue entry or the mark that its state asks for, if any."""
     if old is not None and old.state == State.PENDING:
         txn.delete(queue_key(crawl, key, old))
@@ -284,7 +284,7 @@ def _contested(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[by
         copies = {row.node: row.value for row in group}
         held = txn.get(keys.PAGE + crawl + key)
         if held is not None:
-            copies[_place_of(held).node] = held
+            copies[place_of(held).node] = held
         fetched = [node for node, value in copies.items() if not _is_copy(value)]
         task = get_task(txn, crawl, key)
         if task is None or not task.others:  # else it is counted under REPEATS
@@ -310,12 +310,12 @@ def _all_repeats(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[
         if task.others:
             held = txn.get(keys.PAGE + crawl + key)
             pages = [*([] if held is None else [held]), *(row.value for row in of_key(txn, crawl, keys.PAGE, key))]
-            refetches += _repeats(task, (_place_of(page).node for page in pages if not _is_copy(page)))
+            refetches += _repeats(task, (place_of(page).node for page in pages if not _is_copy(page)))
     return after, refetches
 
 
 def _rank(txn: Txn, crawl: bytes, task: Task | None, page: bytes) -> tuple[Any, ...]:
-    place = _place_of(page)
+    place = place_of(page)
     return _is_missing(txn, crawl, place), task is None or place != task.place, _is_copy(page), place
 
 
@@ -332,9 +332,9 @@ def wanted_files(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int = KEYS_AT_
     wanted: set[str] = set()
     rows, after = txn.page(keys.PAGE, crawl, cursor, keys_max)
     for key, value in rows:
-        if _is_missing(txn, crawl, _place_of(value)):
+        if _is_missing(txn, crawl, place_of(value)):
             pages = [value, *(row.value for row in of_key(txn, crawl, keys.PAGE, key))]
-            wanted |= {file for page in pages if holds_copies(file := _place_of(page).file)}
+            wanted |= {file for page in pages if holds_copies(file := place_of(page).file)}
     return wanted, after
 
 
@@ -345,7 +345,7 @@ def _stand_in_place(txn: Txn, crawl: bytes, key: bytes, held: bytes | None, chos
     in_place, links_key = keys.PAGE + crawl + key, keys.LINKS + crawl + key
     moved = len(held or b"") + len(chosen or b"")
     if held is not None:
-        node = _place_of(held).node
+        node = place_of(held).node
         txn.put(aside(crawl, keys.PAGE, key, node), held)
         txn.delete(in_place)
         links = txn.get(links_key)
@@ -354,7 +354,7 @@ def _stand_in_place(txn: Txn, crawl: bytes, key: bytes, held: bytes | None, chos
             txn.delete(links_key)
             moved += len(links)
     if chosen is not None:
-        txn.delete(aside(crawl, keys.PAGE, key, _place_of(chosen).node))
+        txn.delete(aside(crawl, keys.PAGE, key, place_of(chosen).node))
         txn.put(in_place, chosen)
     return moved
 
@@ -368,9 +368,9 @@ def _pages(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes 
         elif task is None or task.state == State.PENDING:
             # A fetched page counts whatever its task says (I2): the nodes that knew of it are out of reach.
             found = task if task is not None else _task_of(txn, crawl, key)
-            place = _place_of(value)
+            place = place_of(value)
             fetched = found._replace(state=State.FETCHED, place=place)
-            _put_task(txn, crawl, key, task, fetched.with_others(others_beside(place, found.fetchers)))
+            put_task(txn, crawl, key, task, fetched.with_others(others_beside(place, found.fetchers)))
     return after, 0
 
 
@@ -388,7 +388,7 @@ def _links(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int, kind: bytes = k
         held = txn.get(keys.PAGE + crawl + key)
         if held is None or (kind == keys.COPY_LINKS and not _lacks_links(txn, crawl, key, held)):
             continue
-        node, whole = _place_of(held).node, bytearray()
+        node, whole = place_of(held).node, bytearray()
         for row in group:
             # A part behind a gap is useless: the sender broke off, and will be asked again.
             if row.node == node and int.from_bytes(row.part, "big") == len(whole):
@@ -411,7 +411,7 @@ def _marks(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes 
         held, task = txn.get(keys.PAGE + crawl + key), get_task(txn, crawl, key)
         if held is None or task is None or task.state != State.DONE:
             continue
-        if any(row.node == _place_of(held).node for row in group):
+        if any(row.node == place_of(held).node for row in group):
             txn.put(keys.FETCHED + crawl + key, b"")
     return None, 0
 
@@ -426,7 +426,8 @@ _STEPS: dict[Phase, Callable[[Txn, bytes, bytes, int], tuple[bytes | None, int]]
 }
 
 
-def _place_of(page: bytes) -> Place:
+def place_of(page: bytes) -> Place:
+    """Where the body of a stored page record lies."""
     return Place(*unpack(page)["place"])
 
 

@@ -39,15 +39,22 @@ class LevelEngine:
         cache_bytes: int = 8 << 20,
         write_buffer_bytes: int = 2 << 20,
         scanned_bytes_max: int = SCANNED_BYTES_MAX,
+        new: bool = True,
     ) -> None:
-        """A scan lets go of the tables it has read after `scanned_bytes_max` of keys and values."""
+        """A scan lets go of the tables it has read after `scanned_bytes_max` of keys and values.
+
+        `new`: a database is made where there is none.
+
+        Raises:
+            StorageError: it cannot be opened.
+        """
         self._path = path
         self._cache_bytes = cache_bytes
         self._write_buffer_bytes = write_buffer_bytes
         self._scanned_bytes_max = scanned_bytes_max
         self._scans = 0  # under way
         self._writes = 0
-        self._db = self._opened(new=True)
+        self._db = self._opened(new=new)
 
     # With Bloom filters a miss, the usual answer to "URL seen?", costs no
     # disk read (LevelDB doc/index.md, "Filters"; 10 bits a key give 1 %).
@@ -105,10 +112,18 @@ class LevelEngine:
             finally:
                 self._scans -= 1
             start = key
-            self._db.close()
-            _give_back()
-            # If its files are gone, an empty one in their place would say that nothing was ever seen.
-            self._db = self._opened(new=False)
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Give back the memory of what was read; no scan may be under way.
+
+        Raises:
+            StorageError: the database cannot be opened again, and stays closed.
+        """
+        self._db.close()
+        _give_back()
+        # If its files are gone, an empty one in their place would say that nothing was ever seen.
+        self._db = self._opened(new=False)
 
     def write(self, batch: Batch, *, sync: bool) -> None:
         self._writes += 1

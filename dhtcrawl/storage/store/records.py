@@ -310,6 +310,11 @@ def shown_task(value: bytes) -> ShownTask:
         raise _damaged(error) from error
 
 
+def has_additions(value: bytes) -> bool:
+    """Whether a stored task record has `Additions`."""
+    return len(value) > 1 and value[1] != _ARRAYS.start
+
+
 def is_task(fields: object) -> bool:
     """Whether a stored value's content has the fields of a task record of this version."""
     return type(fields) is list and _PLAIN <= len(fields) <= _PLAIN + 2
@@ -350,6 +355,17 @@ def merge(a: Task, b: Task) -> Task:
         seed=a.seed or b.seed,
         added=a.added.merge(b.added, _others(winner, a, b)),
     )
+
+
+def merge_stored(a: bytes, b: bytes) -> bytes:
+    """Merge two stored replicas of a record, most without reading them.
+
+    Raises:
+        StoreTooNew: a later version wrote one.
+        StorageError: one is damaged.
+    """
+    lower = lower_order(a, b)
+    return lower if lower is not None else merge(unpack_task(a), unpack_task(b)).pack()
 
 
 def fetched_again(task: Task, node: str) -> tuple[str, ...]:
