@@ -26,7 +26,7 @@ turns of a millisecond. The target is for what comes on top of it.
 
 With `--settled`, swarms whose nodes know each other from the start (`scale_settled.py`): how fast thousands are.
 
-    python scripts/bench_scale.py --settled 1,100,2000 --pages 12
+    python scripts/bench_scale.py --settled 1,100,2000
 
 With `--real`, processes on this machine crawl a web that is slow to answer (`scale_nodes.py`): speed, E(N) = the speed
 of N nodes over N times that of one, CPU and bytes a page, how even the shares are, and by the web's own count what was
@@ -73,7 +73,7 @@ QUICK_NODES = (5, 15)
 PAGES = 20
 QUICK_PAGES = 8
 REAL_PAGES = 1_000
-SETTLED_PAGES = 12
+SETTLED_PAGES = 16
 # A page may cost a swarm ten times as large as one of a hundred so much more.
 RATIO_MAX = 1.3
 FLAT_FROM, FLAT_TO = 100, 1_000

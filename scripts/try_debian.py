@@ -261,6 +261,7 @@ def main() -> int:
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         print("try_debian: not tried: it needs root, and debootstrap", file=sys.stderr)
         return 0
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # nothing stays mounted
     with tempfile.TemporaryDirectory(prefix="try-debian-") as temporary:
         home, wheel = Path(temporary), args.wheel
         if wheel is None:
