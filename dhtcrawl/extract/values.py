@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from dhtcrawl.fetch.plain_links import PlainLinks
@@ -21,6 +22,7 @@ VALUES_MAX: Final = 1_000  # of a list
 NUMBER_CHARS_MAX: Final = 40
 DATE_CHARS_MAX: Final = 100
 INTEGER_MAX: Final = 2**63 - 1
+_KEPT_CHARS_MAX: Final = 256  # of a link of which it is remembered where it leads
 
 Value = str | int | float
 
@@ -242,6 +244,13 @@ def check_date_format(form: str) -> None:
         raise ValueError('use a format with year, month and day, such as "%d.%m.%Y", or leave it out for ISO 8601')
 
 
+@lru_cache(maxsize=4_096)
+def _plain_url(plain: PlainLinks, text: str) -> str | None:
+    """Where a link leads if it is plain: many pages of a directory have the same."""
+    target = plain.target_of_href(text)
+    return None if target is None else target.decode()
+
+
 @dataclass(frozen=True, slots=True)
 class UrlType:
     """An http(s) URL in canonical form, relative to the page or its base."""
@@ -255,9 +264,9 @@ class UrlType:
             NoValue: it is none.
         """
         text = text.strip()
-        target = page.plain.target_of_href(text)
-        if target is not None:
-            return target.decode()
+        plain = _plain_url(page.plain, text) if len(text) <= _KEPT_CHARS_MAX else None
+        if plain is not None:
+            return plain
         url = canonicalize(encode_query(text, page.charset), page.base)
         if url is None:
             raise NoValue(RejectReason.NOT_A_URL, text)
