@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 KEY_BYTES = 20
 CRAWL_ID_BYTES = 16
@@ -80,8 +79,7 @@ def placement(task_key: bytes) -> bytes:
     return task_key[:KEY_BYTES]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskKeys:
+class TaskKeys(NamedTuple):
     """How the URLs of a crawl become task keys."""
 
     mode: KeyMode = "url"

@@ -59,8 +59,7 @@ class Search(NamedTuple):
     page: int  # from 1 on
 
 
-@dataclass(frozen=True, slots=True)
-class SearchEngine:
+class SearchEngine(NamedTuple):
     """A search engine: how a query becomes a URL."""
 
     name: str

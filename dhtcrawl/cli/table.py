@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dhtcrawl.cli.words import clock, size
 
@@ -15,8 +14,7 @@ CUT_TO_MIN = 8  # characters of a column that may be cut
 ID_CHARS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """One column. The higher `spare`, the sooner it goes when there is no room; 0 stays."""
 
     title: str

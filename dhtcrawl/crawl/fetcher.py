@@ -7,7 +7,6 @@ be asked again, `dhtcrawl.fetch.retry` whether the page is tried again.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -120,7 +119,7 @@ class Fetcher:
             return
         await self._parts.writer.room()
         begun_at, connect_s = self._s.clock.monotonic(), self._assignment.connect_s(job.host)
-        limits = self._requests.limits if connect_s is None else replace(self._requests.limits, connect_s=connect_s)
+        limits = self._requests.limits if connect_s is None else self._requests.limits._replace(connect_s=connect_s)
         request = HttpRequest(task.url, self._requests.headers, limits, self._spec.private_hosts)
         outcome = await self._s.gate.within_lease(job.host, lambda: self._s.http.exchange(request))
         clock.end(outcome.ended_at)

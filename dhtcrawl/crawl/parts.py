@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.attempts import Attempts
@@ -35,8 +35,7 @@ from dhtcrawl.storage.outputs.outputs import LivePages
 from dhtcrawl.storage.store.tasks import Queued
 
 
-@dataclass(frozen=True, slots=True)
-class CrawlParts:
+class CrawlParts(NamedTuple):
     """The parts of a crawl at this node, as they are made."""
 
     start: CrawlStart

@@ -14,7 +14,6 @@ node. All methods are called on the event loop and return at once.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dhtcrawl.policy.seam import TaskResult
@@ -188,8 +187,7 @@ class SharedRecord(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CrawlPorts:
+class CrawlPorts(NamedTuple):
     """The ports that the parts of a crawl are made with; `Crawl` gets `Assignment` and `Budget` by itself."""
 
     ownership: Ownership

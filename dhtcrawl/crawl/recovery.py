@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dhtcrawl.crawl.analysis import Analysis, FindRecords, analyse
 from dhtcrawl.crawl.discovery import Discovery, Found
@@ -16,8 +15,7 @@ from dhtcrawl.storage.store.records import Task
 from dhtcrawl.storage.store.txn import Txn
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPage:
+class StoredPage(NamedTuple):
     """A fetched page: its task, its page record, and its response record in the archive."""
 
     task: Task

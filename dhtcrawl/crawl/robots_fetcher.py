@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from dhtcrawl.clock import iso8601
 from dhtcrawl.config import FetchSettings
@@ -36,8 +35,7 @@ HEADER_SHOWN_CHARS = 200
 EXPECTED_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class PageRequests:
+class PageRequests(NamedTuple):
     """The headers and limits of a crawl's page requests."""
 
     headers: tuple[tuple[str, str], ...]
@@ -76,7 +74,7 @@ class RobotsFetcher:
         self._robots = parts.robots
         self._origins = parts.origins
         self._headers = requests.headers
-        self._limits = replace(requests.limits, body_bytes_max=ROBOTS_BYTES_MAX)
+        self._limits = requests.limits._replace(body_bytes_max=ROBOTS_BYTES_MAX)
         self._token = product_token(spec.settings.user_agent)
         self._paths: dict[str, tuple[str, int]] = {}  # redirected ones to go on with: url, hop
         self._failures: dict[str, int] = {}

@@ -23,9 +23,8 @@ What a round's transaction has returned is followed up in a fixed order:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.ports import Ownership
@@ -46,30 +45,26 @@ class RoundPhase(Enum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True)
-class Wrote:
+class Wrote(NamedTuple):
     """These outcomes of tasks are on disk."""
 
     fetched: list[Fetched]
     kills: list[Kill]
 
 
-@dataclass(frozen=True)
-class AckOnceKept:
+class AckOnceKept(NamedTuple):
     """Acknowledge these links, each once no record of its task is under way to backups."""
 
     links: list[Link]
 
 
-@dataclass(frozen=True)
-class Expect:
+class Expect(NamedTuple):
     """These tasks are in the store, and not yet on the backups."""
 
     queued: list[Queued]
 
 
-@dataclass(frozen=True)
-class Keep:
+class Keep(NamedTuple):
     """Give records to their backups, then acknowledge the links and queue the tasks, if there are any."""
 
     records: list[TaskReplica]
@@ -77,15 +72,13 @@ class Keep:
     queued: list[Queued]
 
 
-@dataclass(frozen=True)
-class KeepTombstones:
+class KeepTombstones(NamedTuple):
     """Give records to their backups, then close their pages."""
 
     records: list[TaskReplica]
 
 
-@dataclass(frozen=True)
-class CopyBodies:
+class CopyBodies(NamedTuple):
     """Give bodies to further nodes; with `again` some nodes may have them."""
 
     pages: list[bytes]

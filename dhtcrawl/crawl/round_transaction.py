@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dhtcrawl.crawl.rounds import Fetched, Kill, Round, RoundResult
 from dhtcrawl.storage.archive import body_copies
@@ -34,8 +33,7 @@ class Appendable(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class RoundTransaction:
+class RoundTransaction(NamedTuple):
     """Writes a round of a crawl: a function of a `Txn` for the committer's thread."""
 
     crawl: bytes

@@ -97,8 +97,7 @@ class CrawlCounters:
 _NAMES = tuple(field.name for field in fields(CrawlCounters) if field.name not in ("kinds", "skipped", "plans"))
 
 
-@dataclass(frozen=True, slots=True)
-class CrawlStart:
+class CrawlStart(NamedTuple):
     """The stored state from which a crawl starts or goes on."""
 
     spec: CrawlSpec
@@ -120,8 +119,7 @@ class Fetched:
     extra: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(NamedTuple):
     """A task that will have no page."""
 
     host: str
@@ -138,8 +136,7 @@ class Relinked(NamedTuple):
     skipped: list[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """What one transaction writes, with the counters and the ownership of the moment at which it was gathered."""
 
     fetched: list[Fetched]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dhtcrawl.crawl.ports import Copied, CrawlPorts, TaskOutcome
 from dhtcrawl.crawl.rounds import CrawlCounters
@@ -88,8 +88,7 @@ class NoAssignment:
         raise AssertionError("no other node can have become its owner")
 
 
-@dataclass(frozen=True, slots=True)
-class SoleBudget:
+class SoleBudget(NamedTuple):
     """`Budget` that this node has to itself; `pages_max` 0 is no limit."""
 
     pages_max: int

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.robots_fetcher import PageRequests, log_outcome, parsed_rules
@@ -38,7 +37,7 @@ class SiteTimer:
         self._spec = spec
         self._parts = parts
         self._headers = requests.headers
-        self._limits = replace(requests.limits, body_bytes_max=0)
+        self._limits = requests.limits._replace(body_bytes_max=0)
         self._token = product_token(spec.settings.user_agent)
         self._waiting: dict[str, asyncio.Event] = {}  # by host: set when it may be this node's turn
 

@@ -15,7 +15,7 @@ import io
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import brotli
 
@@ -41,8 +41,7 @@ MEMBERS_MAX = 10_000
 _ZSTD_WINDOW_LOG_MAX = 23
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(NamedTuple):
     """The decoded body; `error` is one line about what broke, `truncated` says the limit was reached."""
 
     data: bytes
@@ -103,8 +102,7 @@ def _zstd(_: bytes) -> _Decoder:
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG_MAX})
 
 
-@dataclass(frozen=True, slots=True)
-class _Coding:
+class _Coding(NamedTuple):
     start: Callable[[bytes], _Decoder]  # given the first bytes
     # What another member begins with, by its first bytes; anything else after
     # the end is padding, which browsers ignore too.

@@ -18,10 +18,9 @@ innermost, since a translator on the way would deliver to that.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from dhtcrawl.units import Network, parse_networks
 
@@ -38,8 +37,7 @@ _SITE_LOCAL = IPv6Network("fec0::/10")
 _CACHE_ADDRESSES = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateNetworks:
+class PrivateNetworks(NamedTuple):
     """Where a node may go besides the public internet; None: wherever a crawl allows."""
 
     networks: tuple[Network, ...] | None

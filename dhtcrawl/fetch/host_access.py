@@ -9,23 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from dhtcrawl.fetch.robots import RobotsVerdict
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseLost:
+class LeaseLost(NamedTuple):
     """A request was given up, or not begun, because its lease ended; `ended_at` is on the node's clock."""
 
     ended_at: float
     begun: bool = False  # the host may have got it
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsKnown:
+class RobotsKnown(NamedTuple):
     """What a robots.txt came to `age_s` ago: its rules are those of `body` where the verdict is to parse it."""
 
     verdict: RobotsVerdict
@@ -38,8 +36,7 @@ class RobotsFetch:
     """The asker fetches it, and tells the verdict."""
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsWait:
+class RobotsWait(NamedTuple):
     """Another node fetches it: ask again after `after_s`."""
 
     after_s: float

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import BinaryIO, Literal, NamedTuple, Protocol
@@ -47,8 +46,7 @@ class Truncated(StrEnum):
         return Truncated.TIME.value if self is Truncated.SLOW else self.value
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """What one exchange may cost; a body past a limit is cut, not lost."""
 
     connect_s: float = 10.0
@@ -61,8 +59,7 @@ class Limits:
     body_bytes_max: int = 256 * 1024 * 1024  # as sent, before decoding
 
 
-@dataclass(frozen=True, slots=True)
-class FetchFailure:
+class FetchFailure(NamedTuple):
     """No response. `detail` is one line for people."""
 
     kind: FetchFailureKind

@@ -65,8 +65,7 @@ _NOFOLLOW = frozenset(("nofollow", "none"))
 _SEPARATORS = re.compile(r"[\s,]+")
 
 
-@dataclass(frozen=True, slots=True)
-class PageLinks:
+class PageLinks(NamedTuple):
     """What one page says.
 
     `hrefs` and `nofollow` are in document order, without doubles and without

@@ -24,8 +24,7 @@ from dhtcrawl.standing import Cause, Obstacle
 GRANULARITY_S = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(NamedTuple):
     """How long to leave a failing host alone, and when to give an origin up."""
 
     first_s: float = 1.0

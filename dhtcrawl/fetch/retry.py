@@ -8,10 +8,10 @@ statuses ask for another try first, and only the last answer is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
+from typing import NamedTuple
 
 from dhtcrawl.fetch.http import FetchFailureKind, Truncated
 
@@ -36,8 +36,7 @@ FAILURES: dict[FetchFailureKind, Blame] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(NamedTuple):
     """Another try is worth it; `hold_host` where the host asked to be left alone."""
 
     hold_host: bool

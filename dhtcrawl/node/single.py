@@ -13,9 +13,8 @@ import resource
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from dhtcrawl import __version__
 from dhtcrawl.clock import Clock
@@ -58,8 +57,7 @@ FORGET_AT_ONCE = 10_000
 Leases = tuple[HostBook, HostAccess]
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(NamedTuple):
     """The clocks, chance, sockets, disk and threads of a node."""
 
     clock: Clock
@@ -220,8 +218,7 @@ class Node:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredCrawl:
+class RecoveredCrawl(NamedTuple):
     """A crawl's record, archive and stored state when it starts or goes on."""
 
     record: CrawlRecord

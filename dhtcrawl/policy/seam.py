@@ -72,8 +72,7 @@ class Outcome(NamedTuple):
     held_s: float | None = None  # since it was given to the node; None: not known, or its host has a delay
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentTerms:
+class AssignmentTerms(NamedTuple):
     """On which terms a node gets tasks of a host."""
 
     batch: int = BATCH  # tasks that it has at a time

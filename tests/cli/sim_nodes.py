@@ -12,6 +12,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from dhtcrawl.cli.runtime import STORE_DIR
 from dhtcrawl.cli.swarmnode import CRAWLS_DIR
@@ -199,10 +200,10 @@ def whole_onto_disk(part: Part, data_dir: Path) -> Path:
     return data_dir
 
 
-def ended(**changed: object) -> CrawlFacts:
+def ended(**changed: Any) -> CrawlFacts:
     """The crawl, complete, as its coordinator knows it."""
     facts = CrawlFacts(ended=True, complete=True, nodes=3, seconds=12.5)
-    return replace(facts, **changed)  # type: ignore[arg-type]
+    return facts._replace(**changed)
 
 
 def outputs(out: Path) -> dict[str, bytes]:

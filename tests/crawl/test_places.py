@@ -50,7 +50,7 @@ class Swarming:
         urls = [f"{SEED}{number}" for number in range(pages)]
         body = b"x" * size
         web = self.web = SmallWeb(
-            {url: (200, {}, body) for url in urls}, replace(PORTS, replication=self.backups), delay_s=delay_s
+            {url: (200, {}, body) for url in urls}, PORTS._replace(replication=self.backups), delay_s=delay_s
         )
         web.services.archive.append = lambda item: (Place("ab" * 20, "a.warc.gz", 0, 1), "")  # type: ignore[method-assign]
         web.parts.robots.put("http://a.example", Robots.parse(b""))

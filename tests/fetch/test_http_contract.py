@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -171,7 +170,7 @@ async def test_a_head_brings_the_head_alone_and_the_time_of_its_first_byte(world
 async def test_a_body_past_the_limit_is_cut(world: World) -> None:
     async with world as (sim, fetch):
         url = sim.seeds()[0]
-        exchange = await fetch(HttpRequest(url, limits=replace(LIMITS, body_bytes_max=100)))
+        exchange = await fetch(HttpRequest(url, limits=LIMITS._replace(body_bytes_max=100)))
         assert isinstance(exchange, Exchange)
         assert exchange.body.data == sim.respond(url).body[:100]
         assert exchange.truncated is Truncated.LENGTH
@@ -181,7 +180,7 @@ async def test_a_body_past_the_limit_is_cut(world: World) -> None:
 async def test_no_head_in_time_is_a_timeout(world: World) -> None:
     async with world as (sim, fetch):
         slow = next(url for url in sorted(sim.truth(obey_robots=False)) if sim.latency(url) > 1)
-        failure = await fetch(HttpRequest(slow, limits=replace(LIMITS, head_s=0.1)))
+        failure = await fetch(HttpRequest(slow, limits=LIMITS._replace(head_s=0.1)))
         assert isinstance(failure, FetchFailure)
         assert (failure.kind, failure.detail) == (FetchFailureKind.TIMEOUT, "no complete response head within 0.1 s")
 

@@ -66,7 +66,8 @@ RECORDS = st.builds(
     st.dictionaries(st.sampled_from(["pages", "seconds"]), st.integers(0, 9) | st.floats(0, 9), max_size=2),
     st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([b"\x01", b"\x02"]), max_size=4),
     st.one_of(
-        st.none(), st.builds(SettingChanges, st.sampled_from([1, 2, 127, 128, 65_536]), TIMES, COUNTS, COUNTS, TIMES)
+        st.none(),
+        st.builds(SettingChanges, st.sampled_from([1, 2, 127, 128, 65_536]), TIMES, COUNTS, COUNTS, TIMES, st.none()),
     ),
 )
 

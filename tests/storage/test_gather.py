@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,7 @@ def nodes() -> tuple[Part, Part, Part]:
 
 
 def outputs(collection: Collection) -> tuple[OutputCounters, OutputDirs]:
-    dirs = replace(OutputDirs.in_memory(), archive=collection.directory)
+    dirs = OutputDirs.in_memory()._replace(archive=collection.directory)
     return write(collection.store, dirs), dirs
 
 

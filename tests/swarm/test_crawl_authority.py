@@ -86,7 +86,7 @@ def test_a_signature_does_not_count_for_another_change_another_crawl_or_another_
     elsewhere = signed(change(other), other, AUTHOR)
     forged = [
         replace(change(CRAWL), maker=elsewhere.maker, changes=elsewhere.changes),
-        replace(true, version=true.version + 1, changes=true.changes and replace(true.changes, version=9)),
+        replace(true, version=true.version + 1, changes=true.changes and true.changes._replace(version=9)),
     ]
     for told in forged:
         counts = judge().believed(told, CRAWL, MEMBER.node_id)

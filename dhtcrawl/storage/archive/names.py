@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dhtcrawl.storage.store import records
 
@@ -12,8 +12,7 @@ SUFFIX = ".warc.gz"
 NUMBERED = re.compile(rf"{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)  # the part behind the last dash of a name
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveSeries:
+class ArchiveSeries(NamedTuple):
     """The files of a crawl (id) at a node (id in hex); copies of bodies have a `series` of their own."""
 
     crawl: bytes

@@ -21,8 +21,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from isal import isal_zlib
 
@@ -42,8 +42,7 @@ _LEVEL = 1
 _BLANK_LINE = re.compile(rb"\n[^\S\n]*\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """The place of an exchange in its file: the response's member, then the request's."""
 
     offset: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dhtcrawl.errors import StorageError
 
@@ -24,8 +24,7 @@ _MANDATORY = ("warc-type", "warc-record-id", "warc-date", "content-length")  # I
 _REPEATABLE = frozenset({"warc-concurrent-to"})
 
 
-@dataclass(frozen=True, slots=True)
-class WarcRecord:
+class WarcRecord(NamedTuple):
     """One record in memory. `headers` are by lower-case name; `head` is empty unless the block is HTTP."""
 
     type: str

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from dhtcrawl.storage.outputs.outputs import OutputCounters
 from dhtcrawl.storage.outputs.summary import NodeShare, Summary
@@ -45,8 +45,7 @@ class NodeFacts:
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CrawlFacts:
+class CrawlFacts(NamedTuple):
     """The state of the crawl, as its coordinator knows it."""
 
     ended: bool  # no node works on it any more

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.archive import lengths
@@ -48,8 +48,7 @@ _HIDDEN = frozenset(("place", "mime", "copy", "query_charset", "records"))
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-@dataclass(frozen=True, slots=True)
-class OutputDirs:
+class OutputDirs(NamedTuple):
     """The directories of a crawl's outputs.
 
     With `gathered` only the archive is written: the command that runs this node gathers the rest from all nodes.

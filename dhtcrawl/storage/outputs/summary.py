@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
 from dhtcrawl.storage.store.files import Directory
 
 
-@dataclass(frozen=True, slots=True)
-class NodeShare:
+class NodeShare(NamedTuple):
     """One node's part of the figures."""
 
     node: str
@@ -21,8 +19,7 @@ class NodeShare:
     rss_bytes_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(NamedTuple):
     """A crawl's figures; `docs/outputs.md` explains each."""
 
     crawl: str
@@ -56,7 +53,8 @@ class Summary:
     per_node: list[NodeShare]
 
     def to_json(self, *, indent: int | None = None) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=indent, ensure_ascii=False)
+        told = self._asdict() | {"per_node": [share._asdict() for share in self.per_node]}
+        return json.dumps(told, indent=indent, ensure_ascii=False)
 
 
 def write_summary(root: Directory, summary: Summary) -> None:

@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ PAGE_FIELDS = (
 )
 # Fields of a summary that earlier versions did not write.
 _SINCE = ("pages_undercopied", "copies", "pages_ok", "errors_by_kind", "plans", "records", "rejected")
-SUMMARY_FIELDS = tuple(f.name for f in fields(Summary) if f.name not in _SINCE)
+SUMMARY_FIELDS = tuple(name for name in Summary._fields if name not in _SINCE)
 
 _PAGES, _INDEXES = f"{PAGES_DIR}/*.jsonl", f"{INDEXES_DIR}/*.cdxj"
 _INDEX_FIELDS = ("url", "status", "digest", "length", "offset", "filename")

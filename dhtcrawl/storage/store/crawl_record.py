@@ -165,7 +165,7 @@ def signed(record: CrawlRecord, before: CrawlRecord | None, key: NodeKey) -> Cra
     """The record with the signature of the node with this key on what has changed since `before`."""
     changes = record.changes
     if changes is not None and (before is None or changes != before.changes) and changes.maker is None:
-        changes = replace(changes, maker=made_by(key, record.crawl_id, SETTINGS, changes.said()))
+        changes = changes._replace(maker=made_by(key, record.crawl_id, SETTINGS, changes.said()))
         record = replace(record, changes=changes)
     if record.maker is None and record.version > (0 if before is None else before.version):
         record = replace(record, maker=made_by(key, record.crawl_id, STATE, record.state_said))
@@ -213,7 +213,7 @@ def said_again(record: CrawlRecord, other: CrawlRecord) -> CrawlRecord:
     if theirs is not None and later_changes(theirs, ours) != ours:
         version = theirs.version + 1
         ours = next_changes(None, record.settings) if ours is None else ours
-        record = replace(record, changes=replace(ours, version=version, maker=None))
+        record = replace(record, changes=ours._replace(version=version, maker=None))
     return record
 
 
@@ -245,7 +245,7 @@ def lowered(record: CrawlRecord, known: CrawlRecord | None) -> CrawlRecord:
     before = 0 if known is None or known.changes is None else known.changes.version
     changes = record.changes
     if changes is not None and changes.version > before + STEP_MAX:
-        changes = replace(changes, version=before + STEP_MAX, maker=None)
+        changes = changes._replace(version=before + STEP_MAX, maker=None)
     version = min(record.version, base + STEP_MAX)
     if (version, changes) == (record.version, record.changes):
         return record
@@ -381,7 +381,7 @@ def read_fields(crawl_id: bytes, fields: Mapping[str, Any]) -> CrawlRecord:
     if stored.get("version", 0) > STORED_VERSION_MAX:
         stored["version"], maker = STEP_MAX, None
     if changes is not None and changes.version > STORED_VERSION_MAX:
-        changes = replace(changes, version=STEP_MAX, maker=None)
+        changes = changes._replace(version=STEP_MAX, maker=None)
     record = CrawlRecord(
         crawl_id, spec, fields["nonce"], **stored, later=unknown, changes=changes, author=author, maker=maker
     )

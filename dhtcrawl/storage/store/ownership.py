@@ -11,15 +11,13 @@ What their results bring into memory is checked once more on the loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Test = Callable[[bytes], bool]  # of a task key
 NO_KEYS: frozenset[bytes] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class OwnershipSnapshot:
+class OwnershipSnapshot(NamedTuple):
     """Which tasks belong into this node's queues; never changes."""
 
     claims: Test  # of an immutable claim: the node owns the task and has synced about it

@@ -11,8 +11,8 @@ that do not know the field keep the greater bytes of two values, and so merge to
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, cast
 
 import msgpack
 
@@ -25,8 +25,7 @@ VERSION_MAX: Final = 2**53
 _SAID: Final = 1 + len(CHANGEABLE)  # of a row: what is behind it is its maker
 
 
-@dataclass(frozen=True, slots=True)
-class SettingChanges:
+class SettingChanges(NamedTuple):
     """The settings of `CHANGEABLE` as a user last wanted them; times in seconds, the size in bytes, 0: no limit."""
 
     version: int
