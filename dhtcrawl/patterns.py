@@ -45,8 +45,7 @@ _NO_SUCH_BYTE: Final = "\xff"
 _BEYOND_ASCII: Final = re.compile(r"[^\0-\x7f]")
 _REPEAT: Final = r"\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]*)\}"
 # What stands in a pattern outside of `[…]`, as far as it matters here; each alternative reads on, none goes back.
-_PART: Final = re.compile(
-    rf"""(?P<quoted>\\Q(?:(?!\\E).)*+(?:\\E)?)
+_PART: Final = rf"""(?P<quoted>\\Q(?:(?!\\E).)*+(?:\\E)?)
        | (?P<backreference>\\(?!0|[1-3][0-7][0-7])[0-9])
        | (?P<end>\\Z)
        | (?P<unicode>\\[pP])
@@ -55,9 +54,7 @@ _PART: Final = re.compile(
        | \(\?(?P<group><[=!]|[=!>#(]|P=|[A-Za-z-]+(?=[:)]))
        | (?P<possessive>(?:[*+?]|{_REPEAT})\+)
        | (?P<count>{_REPEAT})
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
 _KNOWN_FLAGS: Final = frozenset("imsU-")
 # What RE2 has not, by what follows "(?": its name, and what to write instead.
 _GROUPS: Final = {
@@ -187,7 +184,7 @@ def _translated_parts(text: str) -> Iterator[str]:
         PatternRefused: RE2 has nothing for what stands there.
     """
     copied = 0
-    for part in _PART.finditer(text):
+    for part in re.finditer(_PART, text, re.VERBOSE | re.DOTALL):
         yield text[copied : part.start()]
         copied = part.end()
         yield _translated_part(text, part)

@@ -89,12 +89,13 @@ def _no_certificates() -> Iterator[None]:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Look for no cycles while modules are imported: what they make stays."""
+    """Look for no cycles while modules are imported: what they make stays, so that later nobody need look at it."""
     before = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()  # or the next object would have all of it looked at
         if before:
             gc.enable()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import heapq
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.tasks import Queued
@@ -15,37 +14,44 @@ from dhtcrawl.storage.store.tasks import Queued
 RETRIES_MAX = 64
 
 
-@dataclass(slots=True)
 class Refilling:
     """Whether the shell is reading the stored part of a queue."""
 
-    busy: bool = False
-    doubted: bool = False  # tasks may have been queued since the read began, without a call of `insert`
+    __slots__ = ("busy", "doubted")
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.doubted = False  # tasks may have been queued since the read began, without a call of `insert`
 
 
 @loop_state
-@dataclass(eq=False, slots=True)
 class BackQueue:
     """The head of a host's stored queue: `front` and `desk`, both sorted; the whole queue if `complete`."""
 
-    name: str
-    complete: bool = True
-    front: list[Queued] = field(default_factory=list, init=False)  # to be fetched here
-    desk: list[Queued] = field(default_factory=list, init=False)  # not assigned to a node yet
-    # Keys of tasks in `front` or `desk`, in flight, waiting for a retry, or fetched
-    # and not yet written: the stored queue has them until they are written.
-    known: set[bytes] = field(default_factory=set, init=False)
-    # Those of `known` that left the stored queue while in flight: another node has them, or they are over.
-    left: set[bytes] = field(default_factory=set, init=False)
-    # A heap: (due_at, task, attempt).
-    retries: list[tuple[float, Queued, int]] = field(default_factory=list, init=False)
-    refilling: Refilling = field(default_factory=Refilling, init=False)
-    in_flight: int = field(default=0, init=False)
-    robots_busy: bool = field(default=False, init=False)
-    # The turn of this host's valid entry in a heap of the frontier; other entries are stale; 0: none is valid.
-    entry: int = field(default=0, init=False)
-    # Where that entry is: (True, due_at) among the waiting, (False, depth) among the ready.
-    place: tuple[bool, float] = field(default=(False, 0.0), init=False)
+    __slots__ = (
+        "complete", "desk", "entry", "front", "in_flight", "known", "left", "name", "place", "refilling", "retries",
+        "robots_busy",
+    )  # fmt: skip
+
+    def __init__(self, name: str, *, complete: bool = True) -> None:
+        self.name = name
+        self.complete = complete
+        self.front: list[Queued] = []  # to be fetched here
+        self.desk: list[Queued] = []  # not assigned to a node yet
+        # Keys of tasks in `front` or `desk`, in flight, waiting for a retry, or fetched
+        # and not yet written: the stored queue has them until they are written.
+        self.known: set[bytes] = set()
+        # Those of `known` that left the stored queue while in flight: another node has them, or they are over.
+        self.left: set[bytes] = set()
+        # A heap: (due_at, task, attempt).
+        self.retries: list[tuple[float, Queued, int]] = []
+        self.refilling = Refilling()
+        self.in_flight = 0
+        self.robots_busy = False
+        # The turn of this host's valid entry in a heap of the frontier; other entries are stale; 0: none is valid.
+        self.entry = 0
+        # Where that entry is: (True, due_at) among the waiting, (False, depth) among the ready.
+        self.place = (False, 0.0)
 
     @property
     def idle(self) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import Exit
@@ -48,8 +47,7 @@ def is_raised(ended: str, before: CrawlSettings, after: CrawlSettings) -> bool:
     return limit == 0 or limit > getattr(before, name)
 
 
-@dataclass(slots=True)
-class CrawlLimits:
+class CrawlLimits(NamedTuple):
     """What a crawl on one node may use in all."""
 
     settings: CrawlSettings

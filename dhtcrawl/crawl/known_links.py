@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dhtcrawl.fetch.plain_links import PlainLinks
@@ -33,15 +32,17 @@ class Resolved(NamedTuple):
     url: str
 
 
-@dataclass(slots=True)
 class KnownDirectory:
     """What is known in one directory; hrefs are without their fragments."""
 
-    plain: PlainLinks
-    hrefs: dict[str, Resolved] = field(default_factory=dict)
-    nofollow: set[str] = field(default_factory=set)  # that no robot was to follow, which is noted
-    # By the charset of the page: the text of a tag to the task key to which it leads, or b"".
-    tags: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+    __slots__ = ("hrefs", "nofollow", "plain", "tags")
+
+    def __init__(self, plain: PlainLinks) -> None:
+        self.plain = plain
+        self.hrefs: dict[str, Resolved] = {}
+        self.nofollow: set[str] = set()  # that no robot was to follow, which is noted
+        # By the charset of the page: the text of a tag to the task key to which it leads, or b"".
+        self.tags: dict[str, dict[bytes, bytes]] = {}
 
 
 @loop_state

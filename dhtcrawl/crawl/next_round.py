@@ -13,7 +13,6 @@ for which it must send its links again:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from dhtcrawl.crawl.copy_barrier import CopyBarrier, Holders
 from dhtcrawl.crawl.outbox import Outbox
@@ -31,16 +30,18 @@ BACKLOG_BYTES_MAX = 64 << 20
 BACKLOG_LINKS_MAX = 200_000
 
 
-@dataclass(slots=True)
 class Gathered:
     """All that was handed in since the last round was taken."""
 
-    fetched: list[Fetched] = field(default_factory=list)
-    kills: list[Kill] = field(default_factory=list)
-    relinked: dict[bytes, Relinked] = field(default_factory=dict)
-    owed: dict[str, float] = field(default_factory=dict)
-    has_aliases: bool = False
-    body_bytes: int = 0  # in memory
+    __slots__ = ("body_bytes", "fetched", "has_aliases", "kills", "owed", "relinked")
+
+    def __init__(self) -> None:
+        self.fetched: list[Fetched] = []
+        self.kills: list[Kill] = []
+        self.relinked: dict[bytes, Relinked] = {}
+        self.owed: dict[str, float] = {}
+        self.has_aliases = False
+        self.body_bytes = 0  # in memory
 
 
 class NextRound:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.ports import CrawlPorts
 from dhtcrawl.crawl.slot_shares import NodeShares
-from dhtcrawl.fetch.host_access import HostAccess, UnleasedHosts
+from dhtcrawl.fetch.host_access import HostAccess
 from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.storage.archive.archive import Archive
@@ -38,8 +37,7 @@ class Silent:
         pass
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(NamedTuple):
     """One node's services, and one crawl's archive and ports on it."""
 
     config: Config
@@ -54,10 +52,10 @@ class Services:
     # Runs a function that takes long (a big page) off the event loop.
     offload: Callable[[Callable[[], Any]], Awaitable[Any]]
     ports: CrawlPorts
-    gate: HostAccess = field(default_factory=UnleasedHosts)
-    observer: Observer = field(default_factory=Silent)
-    crawls: NodeShares = field(default_factory=NodeShares)  # of the node: they share its connections
-    safe_tasks: DepthTable = field(default_factory=DepthTable)  # of all its crawls
+    gate: HostAccess
+    observer: Observer
+    crawls: NodeShares  # of the node: they share its connections
+    safe_tasks: DepthTable  # of all its crawls
 
     def new_record_id(self) -> str:
         """A new WARC-Record-ID: a random UUID (RFC 9562, 5.4), written here for a third of what `uuid.UUID` takes."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
 
 import brotli
@@ -122,12 +121,14 @@ _CODINGS = {
 _BROKEN = (cast(type[Exception], igzip_lib.IsalError), brotli.error, zstd.ZstdError, EOFError)
 
 
-@dataclass(slots=True)
 class _Fate:
     """What befell any stage; the first error is the one worth telling."""
 
-    truncated: bool = False
-    error: str | None = None
+    __slots__ = ("error", "truncated")
+
+    def __init__(self) -> None:
+        self.truncated = False
+        self.error: str | None = None
 
     def fail(self, error: str) -> None:
         if self.error is None and not self.truncated:

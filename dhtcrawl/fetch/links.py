@@ -10,8 +10,7 @@ are as written, without the white space around them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -21,7 +20,6 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from dhtcrawl.fetch.candidates import begins_hiding, tag_of
 from dhtcrawl.fetch.open_elements import OpenElements
 from dhtcrawl.fetch.tags import scan, scan_for
-from dhtcrawl.fetch.xhtml import scan_xhtml
 
 PRODUCT_TOKEN = "dhtcrawl"
 LINKS_MAX = 100_000  # tags looked at on a page; the largest honest index pages have tens of thousands
@@ -183,7 +181,7 @@ def is_small(page: bytes) -> bool:
 
 def _embedded(page: bytes, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str | None]]]:
     if xhtml:
-        return islice(scan_xhtml(page.decode("utf-8", "replace"), _EMBEDS.keys()), LINKS_MAX)
+        return islice(_scan_xhtml(page, _EMBEDS.keys()), LINKS_MAX)
     if is_small(page):
         nodes = LexborHTMLParser(page).css("[href],[src],template")
         if not any(node.tag == "template" for node in nodes):  # which lexbor does not search
@@ -191,10 +189,17 @@ def _embedded(page: bytes, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str 
     return islice(scan_for(page, _EMBEDS.keys()), LINKS_MAX)
 
 
+def _scan_xhtml(page: bytes, *names: Set[str]) -> Iterator[tuple[str, Mapping[str, str | None]]]:
+    # Most sites have no XHTML, and its patterns take a start longer than one page.
+    from dhtcrawl.fetch.xhtml import scan_xhtml
+
+    yield from scan_xhtml(page.decode("utf-8", "replace"), *names)
+
+
 def _tags_of(html: bytes | str, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str | None]]]:
     page = utf_8(html)
     if xhtml:
-        return islice(scan_xhtml(page.decode("utf-8", "replace")), LINKS_MAX)
+        return islice(_scan_xhtml(page), LINKS_MAX)
     if is_small(page):
         parsed = _parsed(page)
         if parsed is not None:
@@ -239,15 +244,17 @@ def _attributes_of(node: LexborNode) -> dict[str, str]:
     return {name: value or "" for name, value in node.attributes.items()}
 
 
-@dataclass(slots=True)
 class _Head:
     """What a page says of itself: the first base and title, the first refresh that leads somewhere, `nofollow`."""
 
-    base: str | None = None
-    refresh: str | None = None
-    title: str | None = None
-    nofollow: bool = False
-    templates: int = 0  # open ones; what stands in them is not said of this page
+    __slots__ = ("base", "nofollow", "refresh", "templates", "title")
+
+    def __init__(self) -> None:
+        self.base: str | None = None
+        self.refresh: str | None = None
+        self.title: str | None = None
+        self.nofollow = False
+        self.templates = 0  # open ones; what stands in them is not said of this page
 
     def take(self, tag: str, attributes: Mapping[str, str | None]) -> None:
         if tag == "template":

@@ -15,7 +15,6 @@ them: the second paragraph opens the link again).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 # Chromium's limit on a tree's depth, too; what is deeper is not kept.
 DEPTH_MAX = 512
@@ -82,7 +81,6 @@ _THROUGH_FOREIGN = (_TABLE_SCOPE, _NO_STOPS)
 Attributes = Callable[[], Mapping[str, str]]
 
 
-@dataclass(slots=True)
 class OpenElements:
     """The stack of open elements of a page, or of one `<svg>` or `<math>` only, as long as `rooted` is false.
 
@@ -92,12 +90,15 @@ class OpenElements:
     what would need more leaves the stack as it is.
     """
 
-    rooted: bool
-    steps: int
-    quirks: bool = False
-    stray: bool = False
-    _names: list[str] = field(default_factory=list)
-    _kinds: list[int] = field(default_factory=list)
+    __slots__ = ("_kinds", "_names", "quirks", "rooted", "steps", "stray")
+
+    def __init__(self, *, rooted: bool, steps: int, quirks: bool = False) -> None:
+        self.rooted = rooted
+        self.steps = steps
+        self.quirks = quirks
+        self.stray = False
+        self._names: list[str] = []
+        self._kinds: list[int] = []
 
     def __bool__(self) -> bool:
         return bool(self._kinds)

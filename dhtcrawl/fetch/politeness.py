@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dhtcrawl.loop_state import loop_state
@@ -45,11 +44,13 @@ class HoldReason(NamedTuple):
     detail: str = ""
 
 
-@dataclass(slots=True)
 class PolitenessTally:
     """Broken promises, counted over all hosts."""
 
-    violations: int = 0
+    __slots__ = ("violations",)
+
+    def __init__(self) -> None:
+        self.violations = 0
 
 
 class HostClock:
@@ -102,13 +103,15 @@ class HostClock:
         return not self.in_flight and self.ready_at(delay_s) <= now
 
 
-@dataclass(slots=True)
 class Health:
     """Whether an origin is worth asking: `scheme://host[:port]`, for a host may answer on one port only."""
 
-    answered: bool = False
-    failures: int = 0  # connections in a row that failed
-    silences: int = 0  # requests in a row without a useful answer
+    __slots__ = ("answered", "failures", "silences")
+
+    def __init__(self) -> None:
+        self.answered = False
+        self.failures = 0  # connections in a row that failed
+        self.silences = 0  # requests in a row without a useful answer
 
     def succeeded(self) -> None:
         self.answered = True

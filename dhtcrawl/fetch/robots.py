@@ -18,7 +18,6 @@ unreserved one, three for any other escape and each octet that is not ASCII.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 
 from protego import Protego
@@ -77,13 +76,15 @@ def product_token(user_agent: str) -> str:
     return match[0] if match else ""
 
 
-@dataclass(slots=True)
 class _Group:
     """Agents in lower case, '*' among them, and the lines that concern them."""
 
-    agents: set[str]
-    lines: list[str]
-    closed: bool = False  # a rule has come: the next user-agent line begins another
+    __slots__ = ("agents", "closed", "lines")
+
+    def __init__(self) -> None:
+        self.agents: set[str] = set()
+        self.lines: list[str] = []
+        self.closed = False  # a rule has come: the next user-agent line begins another
 
 
 class _Matcher:
@@ -132,7 +133,7 @@ class Robots:
             value = _FOREIGN.sub(_escaped, content).decode("ascii")
             if agent is not None:
                 if not groups or groups[-1].closed:
-                    groups.append(_Group(set(), []))
+                    groups.append(_Group())
                 groups[-1].agents.add(_agent(value))
             elif sitemap is not None:
                 sitemaps.append(value)

@@ -91,10 +91,10 @@ _TAG = (
 )
 # One token, where what is open matters. Groups: '/' of an end tag, a tag's
 # name, attributes and '>', and what begins a CDATA section in foreign content.
-_TOKEN = re.compile(
+# It is compiled when it is first needed, as raw text is: few pages are read so.
+_TOKEN = (
     rb"[^<]++|<(?:(/?)([a-z][^ \t\n\f\r/>]*+)(" + ATTRIBUTES + rb")(>|\Z)"
-    rb"|!--(?:-?>|(?:[^-]++|-(?!-!?>))*+(?:--!?>|\Z))|(!\[CDATA\[)|[!?/][^>]*+(?:>|\Z)|)",
-    re.IGNORECASE,
+    rb"|!--(?:-?>|(?:[^-]++|-(?!-!?>))*+(?:--!?>|\Z))|(!\[CDATA\[)|[!?/][^>]*+(?:>|\Z)|)"
 )
 # The document types with which a page has no quirks (13.2.6.4.1), but for rare identifiers.
 _S = rb"[ \t\n\f\r]"
@@ -119,7 +119,7 @@ _NO_QUIRKS = (
     + rb"[\"'])))"
 )
 _BOGUS_COMMENT = re.compile(rb"[^>]*+(?:>|\Z)")
-_RAW_TEXT = {name.decode(): re.compile(raw_text(name), re.IGNORECASE) for name in RAW_TEXT_NAMES}
+_RAW_TEXT = {name.decode(): raw_text(name) for name in RAW_TEXT_NAMES}
 _OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta", "template"))
 _LINKS = frozenset(("a", "area", "frame", "iframe"))
 _ATTRIBUTE = re.compile(
@@ -219,8 +219,9 @@ def _scan_open(page: bytes, at: int, until: int, elements: OpenElements, wanted:
     It begins at `at` and takes one token at a time. Returns where it stopped: after the last token, or before a stray
     end tag.
     """
+    one_token = compiled(_TOKEN)
     while at < until:
-        token = _TOKEN.match(page, at)
+        token = one_token.match(page, at)
         assert token is not None, "each byte begins a token"
         slash, raw_name, attributes, complete, cdata = token.groups()
         begin, at = at, token.end()
@@ -251,12 +252,12 @@ def _html_tag(page: bytes, at: int, name: str, attributes: bytes, wanted: Set[st
     raw_text = _RAW_TEXT.get(name)
     if raw_text is None:
         return at
-    text = raw_text.match(page, at)
+    text = compiled(raw_text).match(page, at)
     assert text is not None, "raw text may be empty"
     if name == "title":
         yield "title", {"text": _unescaped(_text(text.group()))}
     # What ends the text ends this element, none that is open around it.
-    end_tag = _TOKEN.match(page, text.end())
+    end_tag = compiled(_TOKEN).match(page, text.end())
     return end_tag.end() if end_tag is not None else len(page)
 
 

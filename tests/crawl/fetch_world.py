@@ -18,14 +18,17 @@ from dhtcrawl.crawl.frontier import Job
 from dhtcrawl.crawl.parts import build, first_round
 from dhtcrawl.crawl.ports import CrawlPorts, TaskOutcome
 from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart, Round
-from dhtcrawl.crawl.services import Services
+from dhtcrawl.crawl.services import Services, Silent
 from dhtcrawl.crawl.single_node import PORTS, NoAssignment
+from dhtcrawl.crawl.slot_shares import NodeShares
+from dhtcrawl.fetch.host_access import UnleasedHosts
 from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store.committer import GroupRunner
+from dhtcrawl.storage.store.known_depths import DepthTable
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.ownership import EVERYTHING
 from dhtcrawl.storage.store.tasks import Queued
@@ -73,6 +76,10 @@ class SmallWeb:
             incarnation=1,
             offload=_at_once,
             ports=ports,
+            gate=UnleasedHosts(),
+            observer=Silent(),
+            crawls=NodeShares(),
+            safe_tasks=DepthTable(),
         )
         start = CrawlStart(self.spec, CRAWL, CrawlCounters(), [], {})
         live: Any = SimpleNamespace(shown=True, append=lambda lines: None)

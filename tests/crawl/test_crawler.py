@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,7 +62,7 @@ async def test_impolite_requests_are_those_that_the_node_counted_while_the_crawl
     gate: Any = SimpleNamespace(exceptions=7)
     counters = web.parts.counters
     counters.politeness_exceptions, counters.politeness_violations = 3, 1
-    services, budget = replace(web.services, gate=gate), SoleBudget(0, counters)
+    services, budget = web.services._replace(gate=gate), SoleBudget(0, counters)
     crawl = Crawl(services, web.parts, web.assignment, budget, disk_used=never)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(crawl.run())

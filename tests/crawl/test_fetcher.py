@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,7 +95,7 @@ async def test_a_request_that_was_given_up_with_its_lease_counts_if_it_was_begun
 
     world = SmallWeb({SEED: (200, HTML, b"")})
     world.parts.robots.put("http://a.example", Robots.parse(b""))
-    fetcher = Fetcher(replace(world.services, gate=Ending()), world.spec, world.parts, world.assignment)
+    fetcher = Fetcher(world.services._replace(gate=Ending()), world.spec, world.parts, world.assignment)
     world.add(SEED)
     await fetcher.run(await world.next())
     assert (world.parts.counters.fetches, world.parts.counters.retried) == (begun, begun)

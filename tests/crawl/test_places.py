@@ -57,7 +57,7 @@ class Swarming:
         for url in urls:
             web.add(url)
         fetch = FetchSettings(concurrency=CONCURRENCY, open_pages_max=PAGES_MAX)
-        services = replace(web.services, config=replace(web.services.config, fetch=fetch))
+        services = web.services._replace(config=replace(web.services.config, fetch=fetch))
         self.crawl = Crawl(services, web.parts, web.assignment, SoleBudget(0, web.parts.counters), disk_used=no)
 
     @contextlib.asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 from dhtcrawl.crawl.site_timer import SiteTimer
@@ -38,7 +37,7 @@ class TimedWeb(SmallWeb):
         super().__init__({}, **settings)
         self.requests: list[tuple[float, HttpRequest]] = []
         self.gate = Told(answer)
-        self.timer = SiteTimer(replace(self.services, gate=self.gate), self.spec, self.parts)
+        self.timer = SiteTimer(self.services._replace(gate=self.gate), self.spec, self.parts)
 
     async def exchange(self, request: HttpRequest) -> Exchange | FetchFailure:
         self.requests.append((self.clock.monotonic(), request))
