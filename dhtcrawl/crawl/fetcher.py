@@ -259,9 +259,9 @@ class Fetcher:
         if analysis.records is not None:
             fields["records"] = analysis.records
         alias = found.alias
-        if alias is not None and not self._s.ports.ownership.alone:
+        if task.seed and analysis.redirect is not None and not self._s.ports.ownership.alone:
             # All nodes must know the wider scope before one of them gets a link that only it covers.
-            await self._s.ports.record.announce([alias])
+            await self._s.ports.record.announce(task.url, found.final_url)
             alias = None
         page = FetchedPage(task.key, task.depth, fields, found.link_keys, found.skipped)
         self._parts.next_round.page(

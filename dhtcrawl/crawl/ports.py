@@ -166,8 +166,8 @@ class Budget(Protocol):
 class SharedRecord(Protocol):
     """Adds to the crawl's record, which every node has."""
 
-    def announce(self, aliases: Sequence[str]) -> Awaitable[None]:
-        """Tell every node of further seeds; await this before links to them go out."""
+    def announce(self, source: str, alias: str) -> Awaitable[None]:
+        """Tell every node that a seed, `source`, redirects to `alias`; await this before links to that go out."""
         ...
 
     def catch_up(self) -> Awaitable[bool]:

@@ -101,7 +101,7 @@ class SoleBudget(NamedTuple):
 class OwnRecord:
     """`SharedRecord` that no other node reads."""
 
-    async def announce(self, aliases: Sequence[str]) -> None:
+    async def announce(self, source: str, alias: str) -> None:
         return
 
     async def catch_up(self) -> bool:

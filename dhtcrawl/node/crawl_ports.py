@@ -80,15 +80,15 @@ class SwarmRecord:
     """`SharedRecord` by the crawl's record that all members have."""
 
     crawl: bytes
-    tell: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
+    tell: Callable[[bytes, str, str], Awaitable[None]]  # (crawl, what redirects, where to)
     ask: Callable[[bytes], Awaitable[bool]]  # (crawl): whether all members answered
     room: Callable[[bytes], bool]  # (crawl)
     end: Callable[[bytes, str], Awaitable[None]]  # (crawl, cause)
     participants: Participants
     absences: Absences
 
-    async def announce(self, aliases: Sequence[str]) -> None:
-        await self.tell(self.crawl, aliases)
+    async def announce(self, source: str, alias: str) -> None:
+        await self.tell(self.crawl, source, alias)
 
     async def catch_up(self) -> bool:
         return await self.ask(self.crawl)

@@ -15,6 +15,7 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.swarm.assignment.facts import NodeTraits
 from dhtcrawl.swarm.assignment.policies import Policies
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
+from dhtcrawl.swarm.lifecycle.redirect_trust import RedirectTrust
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,10 +25,13 @@ class CrawlStarter:
     ground: Ground
     runs: CrawlRuns
     shared: Shared
+    trust: RedirectTrust
 
     async def start(self, record: CrawlRecord) -> CrawlRun:
         """The run of a crawl, which has begun; its outputs are written when it ends."""
         ground, crawl = self.ground, record.crawl_id
+        await self.trust.look(crawl)
+        record = self.runs.records.get(crawl) or record
         run, running = await compose(self.shared, record, ground.outputs(crawl), disk_used=ground.disk_used(crawl))
         self.shared.group.create_task(self._run(run, running))
         return run
@@ -69,4 +73,4 @@ def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -
         compare=partial(records.syncer.compare, keepers=records.replicator.backups),
         traits=NodeTraits(planes.rtts, node.ports.machine, pairs(node.config.node.labels)),
     )
-    return CrawlStarter(ground, lifecycle.runs, shared)
+    return CrawlStarter(ground, lifecycle.runs, shared, lifecycle.trust)

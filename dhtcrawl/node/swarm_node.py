@@ -222,7 +222,7 @@ class SwarmNode:
 
     async def _live(self, group: OrderedTaskGroup, parts: SwarmParts) -> None:
         join, peer_store = parts.membership.join, parts.membership.peer_store
-        for run in (parts.planes.routing.run, parts.planes.gossip.run, parts.gate.run):
+        for run in (parts.planes.routing.run, parts.planes.gossip.run, parts.gate.run, parts.lifecycle.trust.run):
             group.create_task(run())
         await self.node.committer.submit(partial(catalog.mark_swarm, node=self.id.hex()))
         await parts.lifecycle.runs.load(crawl_starter(self._ground, group, parts).start)

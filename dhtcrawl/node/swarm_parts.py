@@ -51,6 +51,7 @@ from dhtcrawl.swarm.lifecycle.crawl_calls import CrawlCalls
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
+from dhtcrawl.swarm.lifecycle.redirect_trust import RedirectTrust
 from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.membership.join_steps import JoinSettings
 from dhtcrawl.swarm.membership.leave import Leave
@@ -149,6 +150,7 @@ class LifecycleParts:
     auditor: Auditor
     adoption: Adoption
     given_up: ManualQueue
+    trust: RedirectTrust
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,8 @@ def build(
     runs = CrawlRuns(planes.peers, crawls, ground.node.committer, group)
     records = build_records(ground, group, planes, runs)
     gate = build_gate(ground, planes, records, runs)
-    lifecycle = build_lifecycle(ground, planes, records, runs)
+    trust = RedirectTrust(planes.peers, ground.registry, ground.node.committer, crawls, partial(_has_from_us, runs))
+    lifecycle = build_lifecycle(ground, planes, records, runs, trust)
     membership = build_membership(ground, planes, records, gate, lifecycle)
     place = build_place(ground, planes, transport, membership.peer_store, try_address)
     join = membership.join
@@ -288,6 +291,12 @@ def _strays(runs: CrawlRuns, crawl: bytes, links: Sequence[Link | None]) -> list
     return found if found and runs.records.has_room(crawl) else []
 
 
+def _has_from_us(runs: CrawlRuns, crawl: bytes, key: bytes, node: bytes) -> bool:
+    """Whether a node has a task from this one, or from the owner before."""
+    run = runs.of(crawl)
+    return run is not None and run.assignments.holder(key) == node
+
+
 def _took_part(planes: Planes, runs: CrawlRuns, crawl: bytes, node: str) -> bool:
     """Whether a node has, or may have, pages of a crawl: it is or was a member, or the crawl's record names it."""
     if planes.gossip.members.get(bytes.fromhex(node)) is not None or runs.of(crawl) is None:
@@ -321,7 +330,9 @@ def build_gate(ground: Ground, planes: Planes, records: RecordParts, runs: Crawl
     )
 
 
-def build_lifecycle(ground: Ground, planes: Planes, records: RecordParts, runs: CrawlRuns) -> LifecycleParts:
+def build_lifecycle(
+    ground: Ground, planes: Planes, records: RecordParts, runs: CrawlRuns, trust: RedirectTrust
+) -> LifecycleParts:
     """What other nodes and people ask about crawls beside their runs."""
     registry, committer, peers = ground.registry, ground.node.committer, planes.peers
     auditor = Auditor(peers, committer)
@@ -333,7 +344,7 @@ def build_lifecycle(ground: Ground, planes: Planes, records: RecordParts, runs: 
     assignments.serve(registry, runs.of)
     copying.serve(registry, runs.of)
     given_up = ManualQueue(peers, registry, committer, runs, keep=records.replicator.keep)
-    return LifecycleParts(runs, auditor, adoption, given_up)
+    return LifecycleParts(runs, auditor, adoption, given_up, trust)
 
 
 def build_membership(

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from dhtcrawl.config import load
+from dhtcrawl.keyspace import distance, placement
+from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
@@ -21,6 +23,11 @@ class Story:
 
     async def crawl(self, spec: CrawlSpec, nonce: bytes = bytes(16)) -> bytes:
         return (await self.hosts[0].submit(spec, nonce)).crawl_id
+
+    def owner_of(self, key: bytes) -> SwarmNode:
+        """The node that owns a task, by its key."""
+        nodes = [host.swarm for host in self.hosts if host.swarm is not None]
+        return min(nodes, key=lambda node: distance(node.id, placement(key)))
 
     def ended(self, crawl: bytes, at: int = 0) -> bool:
         swarm = self.hosts[at].swarm

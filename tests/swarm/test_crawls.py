@@ -21,7 +21,7 @@ from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Result
 from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage.store import tasks
+from dhtcrawl.storage.store import redirect_targets, tasks
 from dhtcrawl.storage.store.crawl_record import (
     PAUSED,
     RUNNING,
@@ -31,10 +31,12 @@ from dhtcrawl.storage.store.crawl_record import (
     changed,
     fits_the_wire,
     from_wire,
+    has_room,
     new_record,
     to_wire,
     with_settings,
 )
+from dhtcrawl.storage.store.redirect_targets import RedirectTarget
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.assignment import assignments
 from dhtcrawl.swarm.calls.assignment import Lend, Recall, ReportLent
@@ -44,6 +46,7 @@ from dhtcrawl.swarm.lifecycle.crawl_authority import CrawlAuthority
 from dhtcrawl.swarm.lifecycle.crawl_calls import CrawlCalls
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
+from dhtcrawl.url import URL_CHARS_MAX
 from swarm.fake_peers import node, view_of
 
 
@@ -198,10 +201,11 @@ async def test_a_newcomer_pulls_a_crawl_that_was_changed_thousands_of_times() ->
         assert world.crawls.get(told.crawl_id) == told
 
 
-async def test_who_catches_up_learns_the_aliases_that_a_member_knows_and_hears_who_is_silent() -> None:
+async def test_who_catches_up_learns_the_targets_that_a_member_knows_and_hears_who_is_silent() -> None:
     async with a_world() as world:
         crawl = (await world.crawls.learn(record())).crawl_id
-        told = record(aliases=["http://b.example/"])
+        target = redirect_targets.made(SimKey(node(2)), crawl, SPEC.seeds[0], "http://b.example/")
+        told = record(targets={target.name: target.packed()})
         world.peers.calls["crawl_list"] = always({"crawls": [[crawl, told.digest]]})
         world.peers.calls["crawl_get"] = lambda args: {"record": to_wire(told)}
         assert await world.crawls.catch_up(crawl)
@@ -219,13 +223,27 @@ async def test_a_record_has_room_for_an_alias_until_it_is_nearly_full() -> None:
     rng = random.Random(1)
     urls: list[str] = []
     for step in (500, 50, 5):
-        while fits_the_wire(record(aliases=sorted(urls))):
+        while fits_the_wire(record(author=None, aliases=sorted(urls))):
             urls += [f"http://b.example/{rng.randbytes(300).hex()}" for _ in range(step)]
         del urls[-step:]
     async with a_world() as world:
-        crawl = (await world.crawls.learn(record(aliases=sorted(urls[:-50])))).crawl_id
+        crawl = (await world.crawls.learn(record(author=None, aliases=sorted(urls[:-50])))).crawl_id
         assert world.crawls.has_room(crawl)
-        await world.crawls.learn(record(aliases=sorted(urls)))
+        await world.crawls.learn(record(author=None, aliases=sorted(urls)))
+        assert not world.crawls.has_room(crawl)
+
+
+async def test_targets_that_a_node_does_not_believe_take_no_room_from_those_that_it_does() -> None:
+    rng, urls, packed = random.Random(1), list[str](), dict[str, bytes]()
+    while has_room(full := record(targets=packed), 2 * URL_CHARS_MAX):
+        for _ in range(20):
+            urls.append(f"http://b.example/{rng.randbytes(400).hex()}")
+            target = RedirectTarget(SPEC.seeds[0], urls[-1], rng.randbytes(20), bytes(32), bytes(64))
+            packed[target.name] = target.packed()
+    async with a_world() as world:
+        crawl = (await world.crawls.learn(full)).crawl_id
+        assert world.crawls.has_room(crawl)
+        await world.crawls.learn(replace(full, aliases=urls))
         assert not world.crawls.has_room(crawl)
 
 
@@ -233,15 +251,15 @@ async def test_two_changes_that_together_could_not_be_told_any_more_are_not_both
     """Each is valid. Nodes that have neither could not learn the crawl at all if both were."""
     rng = random.Random(1)
     urls = [f"http://b.example/{rng.randbytes(300).hex()}" for _ in range(4_000)]
-    halves = [record(aliases=sorted(urls[at::2])) for at in (0, 1)]
+    halves = [record(author=None, aliases=sorted(urls[at::2])) for at in (0, 1)]
     assert all(map(fits_the_wire, halves))
     async with a_world() as world:
-        await world.hear("crawl_tell", {"record": to_wire(record())})
+        await world.crawls.learn(record(author=None))
         await asyncio.gather(*(world.hear("crawl_tell", {"record": to_wire(half)}) for half in halves))
         known = world.crawls.get(record().crawl_id)
         assert known in halves
         await world.hear("crawl_tell", {"record": to_wire(replace(halves[1], version=1, state="paused"))})
-        await world.hear("crawl_tell", {"record": to_wire(record(version=2, state="paused"))})
+        await world.hear("crawl_tell", {"record": to_wire(record(author=None, version=2, state="paused"))})
         assert world.crawls.get(record().crawl_id) == replace(known, version=2, state="paused")
 
 

@@ -119,7 +119,15 @@ async def test_in_a_swarm_a_forged_link_beyond_the_scope_is_fetched_once_a_seed_
         assert isinstance(await bad.peers.ask(owner.id, forged), Ack)
         await world.until(lambda: any(task.reason == SkipReason.OUT_OF_SCOPE for task in records(world, crawl, beyond)))
         assert not world.ended(crawl)
-        await bad.crawls.announce(crawl, [others[0]])
+        first = world.owner_of(world.spec.key_of(seed))
+        assert first is not bad, "a member that neither owns nor fetched the seed"
+        await bad.crawls.announce(crawl, seed, others[0])
+        await asyncio.sleep(10.0)
+        assert {task.state for task in records(world, crawl, beyond)} == {State.DEAD}
+        known = first.crawls.get(crawl)
+        assert known is not None
+        assert others[0] not in known.aliases
+        await first.crawls.announce(crawl, seed, others[0])
         await world.until(lambda: {task.state for task in records(world, crawl, beyond)} == {State.DONE})
         await world.until(lambda: world.ended(crawl))
         assert [visit.url for visit in world.web.visits].count(beyond) == 1

@@ -16,6 +16,8 @@ the others are wishes. An end brings `totals` of the figures along. Of two chang
 later one holds, whatever the state is (`dhtcrawl.storage.store.setting_changes`). Aliases, participants
 and adoptions merge by union, and so do the fields that later versions add: a node keeps and
 sends on what it does not know.
+The targets of seeds' redirects merge by who says which (`redirect_targets`); of a crawl with an author, aliases
+are those that this node believes, and no other hears them.
 So merging is commutative, associative and idempotent, and replicas may meet in any order.
 
 The crawl's author has signed its id, and who changes the state or the settings signs that (`crawl_signatures`).
@@ -41,7 +43,7 @@ from dhtcrawl.keyspace import CRAWL_ID_BYTES
 from dhtcrawl.node_key import NodeKey
 from dhtcrawl.searches import read_searches
 from dhtcrawl.spec import NONCE_BYTES, RULES_CHARS_MAX, CrawlSpec
-from dhtcrawl.storage.store import crawl_signatures
+from dhtcrawl.storage.store import crawl_signatures, redirect_targets
 from dhtcrawl.storage.store.crawl_signatures import (
     SETTINGS,
     STATE,
@@ -91,8 +93,8 @@ _STORED = (
     "adopted",
     "totals",
 )  # besides spec, nonce, and what may be missing: author, maker, changes
-MAY_BE_MISSING: Final = ("author", "maker", "changes", "later")  # from a stored record
-_ON_THE_WIRE = frozenset({"crawl", "spec", "nonce", "author", "maker", "places", "changes", *_STORED})
+MAY_BE_MISSING: Final = ("author", "maker", "changes", "later", "targets")  # from a stored record
+_ON_THE_WIRE = frozenset({"crawl", "spec", "nonce", "author", "maker", "places", "changes", "targets", *_STORED})
 _FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _WORD = re.compile(r"[a-z][a-z -]{0,31}")
 _HEX_ID = re.compile(r"[0-9a-f]{40}")
@@ -124,6 +126,7 @@ class CrawlRecord:
     changes: SettingChanges | None = None  # of the spec's settings, by a user
     author: CrawlAuthor | None = None  # where it was submitted; None: before authors were known
     maker: Maker | None = None  # of this version of the state; None: unknown, or it has not changed
+    targets: dict[str, bytes] = field(default_factory=dict)  # where seeds redirect to, by who says so
     _digest: bytes = field(default=b"", init=False, compare=False, repr=False)
 
     @property
@@ -147,6 +150,11 @@ class CrawlRecord:
     def state_said(self) -> list[Any]:
         """What the maker of this version of the state signs."""
         return [self.version, self.state, self.cause, self.ended, sorted(map(list, self.totals.items()))]
+
+    @property
+    def shared_aliases(self) -> list[str]:
+        """The aliases that other nodes take from this one: none where the crawl's author is known."""
+        return self.aliases if self.author is None else []
 
     @property
     def depth_matters(self) -> bool:
@@ -231,6 +239,7 @@ def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
         later=_greatest(a.later, b.later, LATER_MAX),
         changes=later_changes(a.changes, b.changes),
         author=max(filter(None, (a.author, b.author)), default=None),
+        targets=_greatest(a.targets, b.targets, ALIASES_MAX),
     )
 
 
@@ -285,7 +294,8 @@ def _digest_of(alike: CrawlRecord) -> bytes:
     if alike.changes is not None:
         # As a node that does not know the field has it, so that both have one digest.
         later = dict(sorted({**later, "changes": alike.changes.packed}.items()))
-    said = (*said, alike.aliases, alike.participants, alike.adopted, *filter(None, (alike.totals, later)))
+    said = (*said, alike.shared_aliases, alike.participants, alike.adopted)
+    said = (*said, *filter(None, (alike.totals, later, alike.targets)))
     return hashlib.sha256(cast(bytes, msgpack.packb(said))).digest()[:DIGEST_BYTES]
 
 
@@ -310,6 +320,7 @@ def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequen
     """
     fields, later = write_fields(record), record.later
     fields.pop("later", None)
+    fields["aliases"] = record.shared_aliases
     if since is not None:
         del fields["spec"], fields["nonce"]
         fields.pop("author", None)
@@ -318,6 +329,7 @@ def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequen
             fields[name] = [each for each in fields[name] if each not in known]
         # Sorted, so that the bytes do not depend on a hash.
         fields["adopted"] = dict(sorted(record.adopted.items() - since.adopted.items()))
+        fields["targets"] = dict(sorted(record.targets.items() - since.targets.items()))
         later = dict(sorted(later.items() - since.later.items()))
     if among:
         placed, new = [node.hex() for node in among], fields["participants"]
@@ -349,11 +361,14 @@ def _checked(fields: Mapping[str, Any], known: CrawlRecord | None, among: Sequen
         raise NotARecord("version: no version")
     if state not in STATES:
         raise NotARecord("state: none that this version knows; upgrade dhtcrawl")
+    author = _part(fields, "author", read_author)
+    aliases = _aliases(fields.get("aliases", []))
+    authored = author is not None or (known is not None and known.author is not None)
     return CrawlRecord(
         crawl_id,
         spec,
         cast(bytes, nonce),
-        _aliases(fields.get("aliases", [])),
+        [] if authored else aliases,
         _word(fields, "ended"),
         cast(str, state),
         _word(fields, "cause"),
@@ -363,8 +378,9 @@ def _checked(fields: Mapping[str, Any], known: CrawlRecord | None, among: Sequen
         _totals(fields.get("totals", {})),
         _later(fields),
         _changes(fields),
-        _part(fields, "author", read_author),
+        author,
         _part(fields, "maker", read_maker),
+        _targets(fields.get("targets", {})),
     )
 
 
@@ -383,7 +399,15 @@ def read_fields(crawl_id: bytes, fields: Mapping[str, Any]) -> CrawlRecord:
     if changes is not None and changes.version > STORED_VERSION_MAX:
         changes = changes._replace(version=STEP_MAX, maker=None)
     record = CrawlRecord(
-        crawl_id, spec, fields["nonce"], **stored, later=unknown, changes=changes, author=author, maker=maker
+        crawl_id,
+        spec,
+        fields["nonce"],
+        **stored,
+        later=unknown,
+        changes=changes,
+        author=author,
+        maker=maker,
+        targets=fields.get("targets", {}),
     )
     if len(unknown) == len(later):
         return record
@@ -406,6 +430,7 @@ def write_fields(record: CrawlRecord) -> dict[str, Any]:
         **({"changes": record.changes.row()} if record.changes is not None else {}),
         **({"author": list(record.author)} if record.author is not None else {}),
         **({"maker": list(record.maker)} if record.maker is not None else {}),
+        **({"targets": record.targets} if record.targets else {}),
     }
 
 
@@ -492,6 +517,14 @@ def _is_canonical(url: object) -> bool:
 def _aliases(value: object) -> list[str]:
     if type(value) is not list or len(value) > ALIASES_MAX or not all(map(_is_canonical, value)):
         raise NotARecord("aliases: too many, or no canonical URLs")
+    return value
+
+
+def _targets(value: object) -> dict[str, bytes]:
+    if type(value) is not dict or len(value) > ALIASES_MAX:
+        raise NotARecord("targets: no map, or too long")
+    if not all(redirect_targets.read(name, target, _is_canonical) for name, target in value.items()):
+        raise NotARecord("targets: no URLs with id, key and signature")
     return value
 
 

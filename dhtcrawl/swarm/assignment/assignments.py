@@ -111,6 +111,10 @@ class Assignments:
         """Tell the owner that this node could not fetch a task which it began when it owned it."""
         self.changes.released(key)
 
+    def holder(self, key: bytes) -> bytes | None:
+        """Which other node has a task of this one."""
+        return self.ownership.holder(key)
+
     def connect_s(self, host: str) -> float | None:
         """How long a connection to a host may take, where an owner has said so."""
         return self.worker.connect_s.get(host)

@@ -124,6 +124,11 @@ class SwarmOwnership:
         loans = {key: loan.node for key in self.lent if (loan := self.lent.get(key)) is not None}
         return self.inherited.holders() | loans
 
+    def holder(self, key: bytes) -> bytes | None:
+        """As `holders`, of one task."""
+        loan = self.lent.get(key)
+        return self.inherited.holders().get(key) if loan is None else loan.node
+
     def waits(self, key: bytes) -> bool:
         """Whether the policy has yet to choose which node fetches a task."""
         return key in self._undecided and key not in self.borrowed

@@ -81,6 +81,23 @@ class GetCrawl(CallArgs[KnownRecord], name="crawl_get", reply_bytes_max=WIRE_BYT
     crawl: Crawl
 
 
+class SeedFetched(WireMap):
+    """Answer to `crawl_fetched`."""
+
+    fetched: Annotated[bool, flag(), "the node has the task from its owner, or is named by the record of its page"]
+
+
+class AskFetched(CallArgs[SeedFetched], name="crawl_fetched"):
+    """A node asks the owner of a seed whether another fetched it, which says where it redirects to.
+
+    Refused: `unknown-crawl`.
+    """
+
+    crawl: Crawl
+    key: TaskKey
+    node: NodeId
+
+
 class TellCrawl(CallArgs[Done], name="crawl_tell", timeout_s=WAVE_TIMEOUT_S):
     """A node sends another a crawl's record; answered once it is merged, on disk. Refused: `full`."""
 

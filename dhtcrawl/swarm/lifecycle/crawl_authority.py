@@ -6,6 +6,7 @@
                                   people only once the author is no member any more
     stopped by `disk limit`       any member: no other may fetch what it owns
     complete or failed → running  any member: it has work that is left
+    a target of a redirect        the node that signs it; who believes that node, `redirect_trust` says
 
 Each change is signed by its maker. What came from who may not make it is left out, and the rest of the record counts. A
 member that may make any change may also pass on others' without a maker that counts here any more: so a node whose view
@@ -30,15 +31,18 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dhtcrawl.crawl.budget import Stop
-from dhtcrawl.keyspace import crawl_key, distance
+from dhtcrawl.keyspace import crawl_key, distance, placement
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.node_key import NodeKey
 from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.storage.store import redirect_targets
 from dhtcrawl.storage.store.crawl_record import FINAL, RUNNING, STOPPING, CrawlRecord, is_later, signed, with_state_of
 from dhtcrawl.storage.store.crawl_signatures import SETTINGS, STATE, Maker, has_made, is_author
+from dhtcrawl.storage.store.redirect_targets import is_signed, targets_of
 from dhtcrawl.storage.store.setting_changes import later_changes
 
 CRAWLS_KEPT_MAX: Final = 1_024  # of which it is remembered who coordinated them
+TARGETS_A_RECORD: Final = 256  # of redirects, whose signatures are verified: 60 to 150 µs each
 COORDINATORS_KEPT: Final = 4  # of one crawl, the latest
 
 
@@ -55,6 +59,7 @@ class CrawlAuthority:
         """
         self.passed_on = passed_on
         self.refused = 0
+        self.forged = 0  # targets of redirects that the nodes which they name have not signed
         self._key = key
         self._view = view
         self._was_member = was_member
@@ -86,6 +91,7 @@ class CrawlAuthority:
     def believed(self, record: CrawlRecord, known: CrawlRecord | None, teller: bytes) -> CrawlRecord:
         """What counts of a peer's record beside the `known` one; the same object where all does."""
         self._coordinator(record.crawl_id)
+        record = self._with_signed_targets(record, known)
         if known is None:
             return record
         if record.author != known.author:
@@ -101,6 +107,42 @@ class CrawlAuthority:
             counts = replace(counts, changes=known.changes)
         self.refused += counts is not record
         return counts
+
+    def led_to(self, record: CrawlRecord, source: str, url: str) -> CrawlRecord:
+        """The record with this node's word that a seed redirects to `url`, which it believes itself."""
+        if record.author is None:
+            return replace(record, aliases=[*record.aliases, url])
+        target = redirect_targets.made(self._key, record.crawl_id, source, url)
+        return replace(record, aliases=[*record.aliases, url], targets={**record.targets, target.name: target.packed()})
+
+    def may_lead(self, record: CrawlRecord, node: bytes, task_key: bytes) -> bool:
+        """Whether a node's word on where a seed with this task key redirects counts without a question to others.
+
+        It is this node, the author, or the owner; or it is or was a member, and is closer than the present owner.
+        """
+        if node == self._key.node_id or (record.author is not None and node == record.author.node_id):
+            return True
+        key, owner = placement(task_key), self._view().owner(placement(task_key))
+        if owner is None or owner.id == node:
+            return owner is not None
+        return distance(node, key) < distance(owner.id, key) and self._was_member(node)
+
+    def _with_signed_targets(self, record: CrawlRecord, known: CrawlRecord | None) -> CrawlRecord:
+        """The record without new targets that nobody has signed, and with so many new ones at most: the rest later."""
+        before = {} if known is None else known.targets
+        news = {name: value for name, value in record.targets.items() if before.get(name) != value}
+        if not news:
+            return record
+        few = dict(list(news.items())[:TARGETS_A_RECORD])
+        sound = {
+            target.name: target.packed() for target in targets_of(few) if is_signed(target, record.crawl_id, self._key)
+        }
+        self.forged += len(few) - len(sound)
+        if len(sound) == len(news):
+            return record
+        return replace(
+            record, targets={name: value for name, value in record.targets.items() if name not in news} | sound
+        )
 
     def _state_counts(self, record: CrawlRecord, known: CrawlRecord) -> bool:
         before, after = ((each.state, each.cause, each.ended) for each in (known, record))

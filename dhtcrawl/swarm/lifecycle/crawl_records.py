@@ -35,6 +35,7 @@ from dhtcrawl.storage.store.crawl_record import (
     merge_crawls,
     to_wire,
 )
+from dhtcrawl.storage.store.redirect_targets import targets_of
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.calls.words import Done
@@ -56,6 +57,7 @@ class CrawlRecords:
 
     def __init__(self, peers: Peers, registry: CallRegistry, committer: Committer, authority: CrawlAuthority) -> None:
         self.on_change: list[Callable[[CrawlRecord], Awaitable[object]]] = []
+        self.on_heard: list[Callable[[bytes], Awaitable[object]]] = []  # of a crawl, of which another node has told
         self.authority = authority
         self._peers = peers
         self._committer = committer
@@ -142,11 +144,14 @@ class CrawlRecords:
                 group.create_task(self.tell(node, record.crawl_id))
         return merged
 
-    async def announce(self, crawl: bytes, aliases: Sequence[str]) -> None:
-        """Tell every member of further seeds; once this returns all know them but those that did not answer."""
+    async def announce(self, crawl: bytes, source: str, alias: str) -> None:
+        """Tell every member where a seed redirects to; once this returns all know it but those that did not answer."""
         record = self._records[crawl]
-        further = [alias for alias in aliases if alias not in record.aliases]
-        await self.publish(dataclasses.replace(record, aliases=[*record.aliases, *further]))
+        said = [target for target in targets_of(record.targets) if (target.source, target.url) == (source, alias)]
+        # Who fetched the seed before may be gone, and no newcomer would believe its word then.
+        again = bool(said) and all(target.node_id != self._peers.node_id for target in said)
+        if alias not in record.aliases or again:
+            await self.publish(self.authority.led_to(record, source, alias))
 
     async def catch_up(self, crawl: bytes) -> bool:
         """Learn what the record of each other member has more; whether all of them answered."""
@@ -164,7 +169,16 @@ class CrawlRecords:
             return False
         ours = self._records.get(crawl)
         told = [digest for known, digest in reply.crawls[:1] if known == crawl]
-        return all(ours is not None and ours.digest == digest for digest in told) or await self._pull_one(node, crawl)
+        if all(ours is not None and ours.digest == digest for digest in told):
+            answered = True
+        else:
+            answered = await self._pull_one(node, crawl)
+        await self._heard(crawl)
+        return answered
+
+    async def _heard(self, crawl: bytes) -> None:
+        for tell in self.on_heard:
+            await tell(crawl)
 
     def is_named(self, crawl: bytes, node: str) -> bool:
         """Whether a crawl's record says that a node took part, or could not say so for want of room."""
@@ -176,8 +190,15 @@ class CrawlRecords:
         return node in named or len(record.participants) >= PARTICIPANTS_MAX
 
     def has_room(self, crawl: bytes) -> bool:
-        """Whether a crawl's record could take a further alias, however long."""
-        return has_room(self._records[crawl], URL_CHARS_MAX)
+        """Whether a crawl's record could take a further alias that is believed, however long.
+
+        Those that this node does not believe are left out: who signs thousands would else have all taken for possible.
+        """
+        record = self._records[crawl]
+        believed = {
+            target.name: target.packed() for target in targets_of(record.targets) if target.url in record.aliases
+        }
+        return has_room(dataclasses.replace(record, targets=believed), 2 * URL_CHARS_MAX)
 
     async def name_heir(self, crawl: bytes, node: bytes) -> None:
         """Tell every member that what `node` has of a crawl is here, too, for when it is gone."""
@@ -256,6 +277,7 @@ class CrawlRecords:
         if record.crawl_id not in self._records and not self._told_by(asker):
             return Refused("full", f"one node may tell {TOLD_MAX} new crawls")
         await self.hear(record, asker)
+        await self._heard(record.crawl_id)
         return Done()
 
     def _sound(self, record: CrawlRecord | None) -> CrawlRecord | None:
