@@ -184,11 +184,14 @@ def _spawn(stdin: int, stdout: int) -> int:
 
 def _make_ready(*, closed: bool) -> None:
     """Import what a node needs, and leave nothing behind that only one of two processes should have."""
+    import encodings.idna  # noqa: F401 - which names of hosts are looked up by
+
     import uvloop  # noqa: F401
 
     import dhtcrawl.cli.swarmnode
 
     if closed:
+        import dhtcrawl.cli.secret_watch
         import dhtcrawl.closed.tls  # noqa: F401
 
     for stream in (sys.stdout, sys.stderr):

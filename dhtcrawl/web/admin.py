@@ -35,6 +35,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from typing import Any, cast
 
@@ -165,11 +166,10 @@ class Handlers:
         self._live = live
         self._bodies = BodyReader()
         self._submissions = asyncio.Semaphore(SUBMISSIONS_AT_ONCE)
-        self._page, self._page_policy = _dashboard()
 
     async def dashboard(self, _: web.Request) -> web.Response:
-        headers = {"Content-Security-Policy": self._page_policy}
-        return web.Response(text=self._page, content_type="text/html", headers=headers)
+        page, policy = _dashboard()
+        return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": policy})
 
     async def healthz(self, _: web.Request) -> web.Response:
         await self._api.peers()  # which asks no other node: whether this one is well does not hang on a coordinator
@@ -312,8 +312,9 @@ def _json_in(body: bytearray) -> Any:
         raise ApiError(400, "the body is no JSON") from None
 
 
+@cache
 def _dashboard() -> tuple[str, str]:
-    """The page, and the policy by which a browser runs nothing but what is in it."""
+    """The page, and the policy by which a browser runs nothing but what is in it; read when it is first asked for."""
     page = resources.files("dhtcrawl.web").joinpath("dashboard.html").read_text("utf-8")
     style, script = (_digest(page, tag) for tag in ("style", "script"))
     own = f"style-src '{style}'; script-src '{script}'; connect-src 'self'; img-src data:"
