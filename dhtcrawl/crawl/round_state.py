@@ -116,8 +116,11 @@ class RoundState:
         if self._ownership.alone:
             return []
         owns = self._ownership.owns
-        theirs = [link for link in self._links if not owns(link.key)]
-        self._links = [link for link in self._links if owns(link.key)] if theirs else self._links
+        ours: list[Link] = []
+        theirs: list[Link] = []
+        for link in self._links:
+            (ours if owns(link.key) else theirs).append(link)
+        self._links = ours
         return theirs
 
     def begin(self, not_sent: Iterable[Link] = ()) -> Round | None:

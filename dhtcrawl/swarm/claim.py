@@ -27,12 +27,10 @@ class KeyClaim:
 
     def owns(self, key: bytes) -> bool:
         """Whether the node is the owner of a task key by its view."""
-        return self._owned is not None and not self._differs(key) & self._owned
+        # This and `mine` are asked for each link and record: no call to find out where the key differs.
+        owned = self._owned
+        return owned is not None and not (int.from_bytes(key[:KEY_BYTES], "big") ^ self._node) & owned
 
     def mine(self, key: bytes) -> bool:
         """Whether the node may fetch the task with this key."""
-        # Asked for each link: no call for `_differs`.
         return self.bits is not None and not (int.from_bytes(key[:KEY_BYTES], "big") ^ self._node) & self.bits
-
-    def _differs(self, key: bytes) -> int:
-        return int.from_bytes(key[:KEY_BYTES], "big") ^ self._node

@@ -62,6 +62,40 @@ def test_a_tombstone_arrives_as_it_was_sent(copy: TaskReplica) -> None:
 
 @given(
     st.lists(
+        st.sampled_from(
+            [
+                *map(wire.record_of, COPIES),
+                wire.record_of(TaskReplica(KEY, TASK._replace(added=Additions(later=b"later")))),
+                RECORD._replace(url="http://a.example/", key=url_key("http://a.example/")),
+                RECORD._replace(key=host_key("a.example:8080") + KEY),
+                RECORD._replace(key=KEY[::-1]),
+                RECORD._replace(url="javascript:x"),
+                RECORD._replace(referrer="\u00fc"),
+                RECORD._replace(state=9),
+                RECORD._replace(gen=wire.COUNT_MAX + 1),
+                RECORD._replace(attempt=wire.COUNT_MAX + 1),
+                RECORD._replace(reason="no-need"),
+                RECORD._replace(detail="no need"),
+                RECORD._replace(place=THERE),
+                RECORD._replace(extra=b"\xff"),
+            ]
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from((BY_URL, BY_HOST, unknown_keys(20), unknown_keys(40))),
+)
+def test_records_are_checked_together_as_each_would_be_alone(found: list[rows.RecordRow], keys: TaskKeys) -> None:
+    for some in (found, found[:1] * 2):
+        copies = wire.copies_in(some, keys)
+        assert copies == [wire.copy_of(row, keys) for row in some]
+        for copy in copies:
+            assert copy is None or (type(copy), type(copy.task)) == (TaskReplica, Task)
+            assert copy is None or type(copy.task.state) is State
+
+
+@given(
+    st.lists(
         st.tuples(
             st.sampled_from(
                 (

@@ -85,6 +85,12 @@ class PeerRow(NamedTuple):
     port: int
 
 
+# Of a tuple with its fields: what the class itself does takes a Python call more.
+make_link = partial(tuple.__new__, LinkRow)
+make_place = partial(tuple.__new__, PlaceRow)
+make_record = partial(tuple.__new__, RecordRow)
+make_tombstone = partial(tuple.__new__, TombstoneRow)
+_PLACE_FIELDS = len(PlaceRow._fields)
 # Where the place stands in those rows that have one.
 _PLACE_AT: dict[type[Any], int] = {kind: kind._fields.index("place") for kind in (RecordRow, TombstoneRow)}
 
@@ -104,7 +110,9 @@ def rows_of(kind: type[Row], rows: Any) -> tuple[Row, ...]:
     # `_make` is this and a Python call a row.
     make = partial(tuple.__new__, kind)
     at = _PLACE_AT.get(kind)
-    return tuple(map(make, rows)) if at is None else tuple([make(_with_place(row, at)) for row in rows])
+    if at is None:
+        return tuple(map(make, rows))
+    return tuple([make(row if row[at] is None else _with_place(row, at)) for row in rows])
 
 
 def check_links(links: tuple[LinkRow, ...]) -> None:
@@ -171,11 +179,9 @@ def check_peers(peers: tuple[PeerRow, ...], most: int) -> None:
 
 def _with_place(row: tuple[Any, ...], at: int) -> tuple[Any, ...]:
     place = row[at]
-    if place is None:
-        return row
-    if type(place) is not tuple or len(place) != len(PlaceRow._fields):
+    if type(place) is not tuple or len(place) != _PLACE_FIELDS:
         raise Malformed("place: not a list of four")
-    return (*row[:at], PlaceRow(*place), *row[at + 1 :])
+    return (*row[:at], make_place(place), *row[at + 1 :])
 
 
 def _check_count(rows: object, least: int) -> None:

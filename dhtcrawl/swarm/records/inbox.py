@@ -37,6 +37,7 @@ from dhtcrawl.rpc.tasks.messages import (
 )
 from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.rpc.tasks.signals import Hello
+from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.doubts import Doubts
@@ -150,7 +151,7 @@ class Inbox:
 
     async def _store_backup(self, asker: bytes, message: StoreBackup) -> Reply:
         keys = self._keys(message.crawl, message.records[0].key)
-        found = [wire.copy_of(row, keys) for row in message.records]
+        found: Sequence[TaskReplica | None] = wire.copies_in(message.records, keys)
         good = [copy for copy in found if copy is not None]
         unheld = self._doubts.unheld(asker, message.crawl, ((copy.key, copy.task.place) for copy in good))
         if unheld:

@@ -259,7 +259,7 @@ class ReplicaTracker:
         for ticket in tickets:
             ticket.acked[node] = None
             self._over(ticket.kind.crawl)
-            if not ticket.safe:
+            if ticket.waiters is not None:  # it is not `safe`; each record of each backup comes by here
                 self._check(view, ticket)
 
     def gone(self, view: View, node: bytes, tickets: Iterable[ReplicaTicket]) -> None:
@@ -419,7 +419,8 @@ class ReplicaTracker:
         """Note that a record is safe, if it is."""
         if ticket.waiters is None:
             return
-        self._aim(view, ticket)
+        if ticket.view is not view:
+            self._aim(view, ticket)
         acked, backups = ticket.acked, ticket.backups
         if len(acked) < self._acks and len(acked) < len(backups):
             return  # the usual case, before the backups are looked at one by one

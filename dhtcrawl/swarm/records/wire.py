@@ -45,7 +45,12 @@ _REST = re.compile(r'[!-"$-~]*')  # what WHATWG serialization leaves unescaped, 
 # The same for several URLs, each on a line of its own.
 _URLS = re.compile(r'(?:https?://[^/?#\\\n]++/[!-"$-~]*+(?:\n|\Z))++')
 _HOST_AT = len("https://")  # at the earliest where the slash behind a host may be, for `http` has a letter less
+# What the classes themselves do takes a Python call more.
 _make_link = partial(tuple.__new__, Link)
+_make_task = partial(tuple.__new__, Task)
+_make_place = partial(tuple.__new__, Place)
+_make_copy = partial(tuple.__new__, TaskReplica)
+_make_end = partial(tuple.__new__, End)
 _NODE = re.compile(r"[0-9a-f]{40}")
 _FILE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
 _REASON = re.compile(r"[a-z][a-z-]{0,31}")
@@ -70,7 +75,7 @@ def in_frames(copies: Sequence[TaskReplica]) -> Iterator[Sequence[TaskReplica]]:
 
 def row_of_link(link: Link) -> rows.LinkRow:
     """The row of a link."""
-    return rows.LinkRow(*link[:-1], link.added.tail())
+    return rows.make_link((*link[:-1], link.added.tail()))
 
 
 def link_of(row: rows.LinkRow, keys: TaskKeys) -> Link | None:
@@ -92,11 +97,11 @@ def links_of(found: Sequence[rows.LinkRow], keys: TaskKeys) -> list[Link] | list
 
 def record_of(copy: TaskReplica) -> rows.RecordRow:
     """The row of a record."""
-    key, task = copy
-    return rows.RecordRow(
-        key, task.url, task.depth, task.referrer, task.hops, task.seed, task.order, int(task.state), task.gen,
-        task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place), _extra_of(task.added),
-    )  # fmt: skip
+    key, (url, depth, order, referrer, state, gen, attempt, hops, seed, reason, detail, place, added) = copy
+    return rows.make_record((
+        key, url, depth, referrer, hops, seed, order, int(state), gen, attempt, reason,
+        detail[: rows.TEXT_CHARS_MAX], None if place is None else rows.make_place(place), _extra_of(added),
+    ))  # fmt: skip
 
 
 def copy_of(row: rows.RecordRow, keys: TaskKeys) -> TaskReplica | None:
@@ -104,11 +109,25 @@ def copy_of(row: rows.RecordRow, keys: TaskKeys) -> TaskReplica | None:
     if not valid_record(keys, row):
         return None
     key, url, depth, referrer, hops, seed, order, state, gen, attempt, reason, detail, place, extra = row
-    task = Task(
+    task = _make_task((
         url, depth, order, referrer, STATES[state], gen, attempt, hops, seed, reason, detail,
-        None if place is None else Place(*place), _additions_of(extra),
+        None if place is None else _make_place(place), _additions_of(extra),
+    ))  # fmt: skip
+    return _make_copy((key, task))
+
+
+def copies_in(found: Sequence[rows.RecordRow], keys: TaskKeys) -> list[TaskReplica] | list[TaskReplica | None]:
+    """What `copy_of` makes of each of these rows, for much less where all are of new tasks and valid."""
+    task_keys, urls, depths, referrers, hops, seeds, orders, states, gens, attempts, *others = zip(*found, strict=True)
+    reasons, details, places, extras = others
+    new = not (any(states) or any(reasons) or any(details) or any(extras)) and places.count(None) == len(places)
+    if not new or max(*gens, *attempts) > COUNT_MAX or not _all_found(task_keys, urls, referrers, keys):
+        return [copy_of(row, keys) for row in found]
+    tasks = zip(
+        urls, depths, orders, referrers, repeat(State.PENDING), gens, attempts, hops, seeds, reasons, details, places,
+        repeat(NO_ADDITIONS), strict=False,
     )  # fmt: skip
-    return TaskReplica(key, task)
+    return list(map(_make_copy, zip(task_keys, map(_make_task, tasks), strict=True)))
 
 
 def copies_of(records: Iterable[rows.RecordRow], keys: TaskKeys) -> list[TaskReplica]:
@@ -124,11 +143,11 @@ def further_of(records: Iterable[rows.RecordRow], sent: Sequence[TaskReplica]) -
 
 def tombstone_of(copy: TaskReplica) -> rows.TombstoneRow:
     """The tombstone of a record, for nodes that have the record."""
-    key, task = copy
-    return rows.TombstoneRow(
-        key, int(task.state), task.gen, task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place),
-        _extra_of(task.added),
-    )  # fmt: skip
+    key, (_, _, _, _, state, gen, attempt, _, _, reason, detail, place, added) = copy
+    return rows.make_tombstone((
+        key, int(state), gen, attempt, reason, detail[: rows.TEXT_CHARS_MAX],
+        None if place is None else rows.make_place(place), _extra_of(added),
+    ))  # fmt: skip
 
 
 def end_of(row: rows.TombstoneRow, keys: TaskKeys) -> End | None:
@@ -136,8 +155,8 @@ def end_of(row: rows.TombstoneRow, keys: TaskKeys) -> End | None:
     key, state, gen, attempt, reason, detail, place, extra = row
     if len(key) != keys.width or state < State.DEAD or not _stands(state, gen, attempt, reason, detail, place, extra):
         return None
-    there = None if place is None else Place(*place)
-    return End(key, STATES[state], gen, attempt, reason, detail, there, _additions_of(extra))
+    there = None if place is None else _make_place(place)
+    return _make_end((key, STATES[state], gen, attempt, reason, detail, there, _additions_of(extra)))
 
 
 def valid_record(keys: TaskKeys, row: rows.RecordRow) -> bool:
@@ -218,10 +237,6 @@ def _is_text(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def _shown(detail: str) -> str:
-    return detail[: rows.TEXT_CHARS_MAX]
-
-
 def _extra_of(added: Additions) -> bytes:
     if added == NO_ADDITIONS:
         return b""
@@ -241,7 +256,3 @@ def _is_extra(extra: bytes) -> bool:
         return True
     end = 1 + extra[0] * NODE_BYTES
     return extra[0] <= OTHERS_MAX and end <= len(extra) <= end + TAIL_BYTES_MAX
-
-
-def _row_of_place(place: Place | None) -> rows.PlaceRow | None:
-    return None if place is None else rows.PlaceRow(*place)
