@@ -65,6 +65,8 @@ class RedirectTrust:
         while True:
             self._wanted.clear()
             open_ones = [record.crawl_id for record in self._records if undecided(record)]
+            # Of crawls that have ended nothing is asked again.
+            self._asked_at = {which: at for which, at in self._asked_at.items() if which[0] in open_ones}
             for crawl in open_ones:
                 await self.look(crawl)
             with suppress(TimeoutError):
