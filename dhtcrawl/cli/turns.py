@@ -7,7 +7,7 @@ import struct
 import sys
 from typing import Final
 
-TURN_NS: Final = 10_000_000
+TURN_NS: Final = 40_000_000
 # sched_setattr(2); its number, which libraries of C name from glibc 2.41 on, by the machine as uname(2) calls it.
 _SETATTR: Final = {"x86_64": 314, "aarch64": 274}
 # Its `struct sched_attr`: size, policy, flags, nice, priority, runtime, deadline, period.
