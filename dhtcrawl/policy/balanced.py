@@ -16,6 +16,7 @@ at once (`Backlog`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dhtcrawl.keyspace import placement
@@ -116,7 +117,7 @@ class Balanced(PlannedPolicy):
 
     def terms(self, node: bytes, host: str) -> AssignmentTerms:
         terms = super().terms(node, host)
-        return terms._replace(batch=min(OWN_TIMES * terms.batch, BATCH_MAX)) if node == self.settings.own else terms
+        return replace(terms, batch=min(OWN_TIMES * terms.batch, BATCH_MAX)) if node == self.settings.own else terms
 
     def heard(self, outcome: Outcome, now: float) -> None:
         super().heard(outcome, now)

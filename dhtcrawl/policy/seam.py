@@ -10,7 +10,7 @@ thread, and never about two things at a time. What it promises, and
 `dhtcrawl.policy.contract` checks for every policy:
 
     deterministic   the same calls in the same order bring the same ranks, whatever the hash seed
-    total           every candidate that may fetch the task is ranked, once; no other node is
+    total           every candidate that the task may go to now is ranked, once; no other node is
     stable          the order in which candidates are given means nothing
     fair to change  a node that comes, goes or changes its weight moves few tasks between the others
     forgiving       no plan, no history and unknown nodes are normal; the task's failed nodes come last
@@ -72,7 +72,8 @@ class Outcome(NamedTuple):
     held_s: float | None = None  # since it was given to the node; None: not known, or its host has a delay
 
 
-class AssignmentTerms(NamedTuple):
+@dataclass(frozen=True, slots=True)  # policies of others change one with `dataclasses.replace`
+class AssignmentTerms:
     """On which terms a node gets tasks of a host."""
 
     batch: int = BATCH  # tasks that it has at a time

@@ -90,9 +90,9 @@ def ours(world: World, rng: np.random.Generator) -> tuple[dict[str, Any], list[l
     """
     crawlers, sites = world.to.shape
     probed = [rng.permutation(crawlers)[:RANDOM_PROBES].tolist() for _ in range(sites)]
-    first = Ranked(_plan(world, probed), crawlers)
+    nearest = predicted(_plan(world, probed), world.to.shape).argsort(axis=0)
     for number, seen in enumerate(probed):
-        seen += [each for each in first.idle(number) if each not in seen][:BEST_PROBES]
+        seen += [int(each) for each in nearest[:, number] if each not in seen][:BEST_PROBES]
     return _plan(world, probed), probed
 
 

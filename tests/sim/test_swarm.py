@@ -223,7 +223,7 @@ def test_a_record_dropped_before_it_is_acked_is_caught(monkeypatch: pytest.Monke
 
 def test_a_copy_that_overwrites_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "merge", lambda ours, came: came)
-    assert "I2" in _told(scenario(crashes=2, away_s=2, open_pages=4), 2)
+    assert "I2" in _told(scenario(crashes=2, away_s=2, open_pages=4), 3)
 
 
 def test_a_body_that_nobody_has_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

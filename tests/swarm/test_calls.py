@@ -107,6 +107,7 @@ GOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "export_rows": ({"crawl": CRAWL, "kind": b"p", "cursor": b""}, {"rows": ((K1, b"x"),), "cursor": None}),
     "export_files": ({"crawl": CRAWL, "after": ""}, {"files": (("x.warc.gz", 9),)}),
     "export_chunk": ({"crawl": CRAWL, "name": "x", "offset": 0, "limit": 4}, {"data": b"abcd"}),
+    "crawl_fetched": ({"crawl": CRAWL, "key": K1, "node": NODE}, {"fetched": True}),
     "crawl_wish": ({"crawl": CRAWL, "action": "resume", "settings": "{}"}, {"error": "it has ended"}),
     "given_up": ({"crawl": CRAWL, "cursor": K1}, {"rows": ((K1, "http://a.test/", 0, 1, "why"),), "cursor": K2}),
     "given_up_decide": ({"crawl": CRAWL, "action": "drop", "urls": ("http://a.test/",)}, {"count": 1}),
