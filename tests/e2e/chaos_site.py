@@ -136,18 +136,21 @@ class Server:
         else:
             await self._turns.wait()
         if reader.at_eof() or writer.is_closing():
-            self._note(began_at, 499, path, writer)  # nginx's word for a client that went away
+            # nginx's word for a client that went away
+            self._note(began_at, time.monotonic(), 499, path, writer)
             raise ConnectionResetError
         status, kind, body = self._site.answer(path)
         field = "Location" if status == 302 else "Content-Type"
         head = f"HTTP/1.1 {status} X\r\n{field}: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+        # Before it is written: whoever asks may have it, and count the delay from then, before this goes on.
+        ended_at = time.monotonic()
         writer.write((head + body).encode())
         await writer.drain()
-        self._note(began_at, status, path, writer)
+        self._note(began_at, ended_at, status, path, writer)
 
-    def _note(self, began_at: float, status: int, path: str, writer: asyncio.StreamWriter) -> None:
+    def _note(self, began_at: float, ended_at: float, status: int, path: str, writer: asyncio.StreamWriter) -> None:
         client, port = writer.get_extra_info("peername")[0], writer.get_extra_info("sockname")[1]
-        self._log.write(f"{began_at:.4f} {time.monotonic():.4f} {status} {client} {port} {path}\n")
+        self._log.write(f"{began_at:.4f} {ended_at:.4f} {status} {client} {port} {path}\n")
         self._log.flush()
 
 
