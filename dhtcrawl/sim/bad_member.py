@@ -12,8 +12,9 @@ is bad:
 It says nothing of a task that another node owns but what an honest node would, nor of members: that a member can claim
 tasks to be over, and make up members and deaths, is known, and stands in SECURITY.md.
 
-A key may be lost when the bad member has owned it by any node's view, and what is only found by such pages may
-be, too (`may_be_lost`); so may the politeness towards hosts whose gatekeeper it was.
+A key may be lost when the bad member has owned it by any node's view, or has fetched the page, as for an owner that
+could not connect; and what is only found by such pages may be, too (`may_be_lost`). So may the politeness towards hosts
+whose gatekeeper it was.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class BadMember:
         self._spec = spec
         self._views: dict[frozenset[bytes], None] = {}  # that any node has had
         self._ids: dict[bytes, None] = {}  # its own: after the loss of its disk it has another
+        self._fetched: set[str] = set()
         self._begun = False
         self._old: deque[Result] = deque(maxlen=_OLD_ANSWERS)
 
@@ -173,9 +175,13 @@ class BadMember:
             if host.swarm is not None and host.swarm.listening:
                 self._views[frozenset(member.id for member in host.swarm.gossip.view.members)] = None
 
+    def fetches(self, url: str) -> None:
+        """Note a page that it asks for, also for an owner that lent it the task: the body lies with it alone."""
+        self._fetched.add(url)
+
     def may_be_lost(self, url: str) -> bool:
-        """Whether any node has ever taken the bad member for the owner of a URL."""
-        return self._has_owned(placement(self._spec.key_of(url)))
+        """Whether any node has ever taken the bad member for the owner of a URL, or it has fetched it."""
+        return url in self._fetched or self._has_owned(placement(self._spec.key_of(url)))
 
     def keeps_gate(self, host: str) -> bool:
         """Whether any node has ever taken it for a host's gatekeeper."""

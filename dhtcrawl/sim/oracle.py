@@ -137,7 +137,8 @@ class Oracle:
         return self.acks.asked(host, message)
 
     def fetches(self, host: SimHost, url: str) -> None:
-        if self.is_bad(host):
+        if self.bad is not None and self.is_bad(host):
+            self.bad.fetches(url)
             return
         self._look(host)
         wanted = self._types.get(host_of(url))
