@@ -25,6 +25,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -222,7 +223,8 @@ def _abort(connection: Connection) -> None:
         # With a reset: what did not get through the system would send again, until long after its host's turn.
         own = connection.transport.get_extra_info("socket")
         if own is not None:
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            with suppress(OSError):  # it is closed already
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         # Without TLS's farewell: a silent server would keep the connection
         # open for half a minute more.
         connection.transport.abort()
