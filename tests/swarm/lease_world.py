@@ -284,7 +284,9 @@ class Member(Actor):
             for ask, answer in zip(asks, answers, strict=True):
                 if isinstance(answer, Granted):
                     self.book.granted(ask, answer, asked_at, now)
-                elif not ask.lease_id:
+                elif ask.lease_id:
+                    self.book.not_renewed(ask, now, refused=answer is not None)
+                else:
                     self.book.waiting(ask.host, now + (RETRY_S if answer is None else answer.after_s))
             self.step()
 

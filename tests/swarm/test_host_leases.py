@@ -73,6 +73,43 @@ async def test_five_nodes_keep_a_host_busy_and_none_of_them_comes_too_soon(rtt_s
     assert calls < 500
 
 
+@pytest.mark.parametrize(
+    ("delay_s", "seconds", "pages"),
+    [(1.0, 0.05, 60), (1.0, 0.16, 60), (1.0, 0.24, 60), (5.0, 0.05, 20), (0.05, 0.02, 300)],
+)
+async def test_who_has_a_host_alone_keeps_its_delay_and_no_more_though_the_gatekeeper_is_far_away(
+    delay_s: float, seconds: float, pages: int
+) -> None:
+    swarm, nodes = swarm_of(2, rtt_s=0.24)
+    server, host = Server(seconds), swarm.host_of(B)
+    async with running(*(node.gate for node in nodes)):
+        await nodes[0].fetch(host, delay_s, pages, server)
+    gaps = [after[0] - before[1] for before, after in pairwise(server.served)]
+    assert gaps == pytest.approx([delay_s] * (pages - 1))
+    assert len(swarm.calls("host_ask")) <= 2 + max(server.served)[1] / 3
+    assert len(swarm.calls("host_give_back")) <= 1
+
+
+async def test_who_waits_for_a_host_has_it_when_a_lease_of_the_other_is_over_however_long_that_had_it() -> None:
+    swarm, nodes = swarm_of(3, rtt_s=0.24)
+    host, servers, waits_from = swarm.host_of(C), {A: Server(0.05), B: Server(0.05)}, 33.0
+    ttl_s = LeaseTerms().ttl_s
+    async with running(*(node.gate for node in nodes)), asyncio.TaskGroup() as group:
+        group.create_task(nodes[0].fetch(host, 1.0, 60, servers[A]))
+        await asyncio.sleep(waits_from)
+        group.create_task(nodes[1].fetch(host, 1.0, 20, servers[B]))
+    first_at = min(servers[B].served)[0]
+    assert first_at <= waits_from + ttl_s + 1.0 + 0.5
+    both = Server()
+    both.served = servers[A].served + servers[B].served
+    assert both.shortest_gap_s() >= 1.0 - 1e-6
+    # While both want it they have it in turns, of which neither is longer than a lease.
+    last_at = max(servers[B].served)[0]
+    turns = [at for at, _ in servers[A].served if first_at < at < last_at]
+    assert max(after - before for before, after in pairwise([first_at, *turns])) <= ttl_s + 2.0
+    assert max(end for _, end in both.served) <= 80 * 1.05 / 0.93
+
+
 async def test_nodes_whose_work_comes_in_drops_share_a_host() -> None:
     _, nodes = swarm_of(4)
     server = Server()

@@ -9,7 +9,7 @@ import pytest
 from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.standing import GATEKEEPER_NEW, GATEKEEPER_SILENT, Cause, Obstacle
 from dhtcrawl.swarm.hosts.lease_holder import RETRY_S, RETURN_TRIES_MAX, LeaseHolder
-from dhtcrawl.swarm.hosts.leased_clock import IDLE_S, LINGER_MAX_S
+from dhtcrawl.swarm.hosts.leased_clock import IDLE_S, LAST_START, LINGER_MAX_S, RENEW_LATEST, RENEW_LOW
 from dhtcrawl.swarm.hosts.leases import CLOCK_MARGIN, GiveBack, Granted, LeaseAsk, Wait
 
 HELD = HoldReason("retry-after", "429")
@@ -17,6 +17,7 @@ HELD = HoldReason("retry-after", "429")
 H = "h.example"
 TTL_S = 10.0
 USABLE_S = TTL_S * (1 - CLOCK_MARGIN)
+LAST_START_S = USABLE_S - TTL_S * LAST_START
 
 
 class Desk:
@@ -293,6 +294,160 @@ def test_a_host_on_which_nothing_begins_goes_back_after_a_while(desk: Desk) -> N
     assert len(desk.book.returns(desk.now)) == 1
 
 
+def test_a_lease_that_a_crawl_wants_is_renewed_while_the_host_rests(desk: Desk) -> None:
+    desk.lease()
+    while desk.now < 100.0 + TTL_S * (1 - RENEW_LATEST) - 2.0:
+        desk.request()
+    ended_at = desk.now
+    assert desk.clock.ready_at(1.0) == ended_at + 1.0
+    desk.now = 100.0 + USABLE_S - TTL_S * RENEW_LATEST
+    assert desk.book.renewals(desk.now - 0.01) == []
+    (ask,) = desk.book.renewals(desk.now)
+    asked_at = desk.now
+    desk.now += 0.25
+    assert desk.book.renewals(desk.now) == [], "the answer is awaited"
+    desk.book.granted(ask, grant(), asked_at, desk.now)
+    assert desk.book.deadline(H) == asked_at + USABLE_S
+    assert desk.book.free(desk.now) == [H], "another crawl may have its turn"
+    assert desk.clock.ready_at(1.0) == ended_at + 1.0
+    assert desk.book.returns(desk.now) == []
+
+
+def test_a_lease_that_no_crawl_wants_is_not_renewed_while_the_host_rests(desk: Desk) -> None:
+    desk.book.expect(H, 200.0)
+    desk.lease()
+    desk.book.offered_around(H)
+    assert desk.next_thing() == 100.0 + USABLE_S
+    assert desk.book.renewals(desk.now) == []
+    assert len(desk.book.returns(desk.now)) == 1
+
+
+def test_a_renewal_does_not_cut_short_how_long_a_host_is_kept_for_links_to_come(desk: Desk) -> None:
+    desk.lease()
+    desk.request()
+    desk.now = 100.0 + USABLE_S - TTL_S * RENEW_LATEST
+    assert desk.clock.ready_at(1.0) <= desk.now
+    desk.clock.begin(desk.now, 1.0)
+    (ask,) = desk.book.renewals(desk.now)
+    desk.book.granted(ask, grant(), desk.now, desk.now)
+    desk.clock.end(desk.now)
+    ended_at = desk.now
+    desk.book.quiet(H)
+    assert desk.book.free(desk.now) == []
+    assert desk.next_thing() == ended_at + LINGER_MAX_S
+    assert desk.book.free(desk.now) == [H]
+    desk.book.offered_around(H)
+    assert len(desk.book.returns(desk.now)) == 1
+
+
+def late(desk: Desk) -> tuple[LeaseAsk, float]:
+    """A crawl looks at the clock when its next request would begin too late for the lease: the renewal, and when."""
+    desk.lease()
+    desk.now = 100.0 + LAST_START_S - 1.0 - 0.25
+    desk.request(0.5)
+    assert desk.clock.ready_at(1.0) == math.inf
+    (ask,) = desk.book.renewals(desk.now)
+    assert desk.book.returns(desk.now) == []
+    assert desk.book.wishes(desk.now) == []
+    assert desk.clock.ready_at(1.0) == math.inf
+    assert desk.book.renewals(desk.now) == [], "it is asked for once"
+    return ask, desk.now
+
+
+def test_a_request_that_would_begin_too_late_waits_for_the_renewal_and_the_host_rests_no_longer(desk: Desk) -> None:
+    ask, ended_at = late(desk)
+    desk.now += 0.25
+    desk.book.granted(ask, grant(), ended_at, desk.now)
+    assert desk.book.free(desk.now) == [H]
+    assert desk.clock.ready_at(1.0) == ended_at + 1.0
+    desk.request()
+    assert desk.book.violations == 0
+
+
+@pytest.mark.parametrize("answer", ["others wait", "no lease", "none"])
+def test_a_lease_that_is_not_renewed_goes_back_and_the_host_is_wished_for(desk: Desk, answer: str) -> None:
+    ask, ended_at = late(desk)
+    desk.now += 0.25
+    if answer == "others wait":
+        desk.book.granted(ask, grant(requests=0), ended_at, desk.now)
+    else:
+        desk.book.not_renewed(ask, desk.now, refused=answer == "no lease")
+    assert [back.ended_at for back in desk.book.returns(desk.now)] == [ended_at]
+    assert desk.book.wishes(desk.now) == [LeaseAsk(H, 1.0, ended_at + 1.0 - desk.now)]
+    desk.book.not_renewed(ask, desk.now, refused=True)
+    assert desk.clock.ready_at(1.0) == math.inf
+
+
+def test_while_others_wait_a_lease_ends_when_it_would_have_and_is_not_asked_for_again(desk: Desk) -> None:
+    desk.lease()
+    desk.request()
+    desk.now = 100.0 + USABLE_S - TTL_S * RENEW_LATEST
+    desk.clock.begin(desk.now, 1.0)
+    (ask,) = desk.book.renewals(desk.now)
+    desk.book.granted(ask, grant(requests=0), desk.now, desk.now)
+    desk.clock.end(desk.now)
+    desk.request()
+    assert desk.now < 100.0 + LAST_START_S
+    assert desk.clock.ready_at(1.0) == math.inf
+    assert len(desk.book.returns(desk.now)) == 1
+    assert desk.book.renewals(desk.now) == []
+    assert len(desk.book.wishes(desk.now)) == 1
+
+
+def test_a_renewal_without_an_answer_is_asked_for_again_while_there_is_time(desk: Desk) -> None:
+    desk.lease()
+    desk.request()
+    desk.clock.hold(desk.now, 8.0, HELD)
+    assert desk.clock.ready_at(1.0) < math.inf
+    desk.now = 100.0 + USABLE_S - TTL_S * RENEW_LATEST
+    (ask,) = desk.book.renewals(desk.now)
+    desk.book.not_renewed(ask, desk.now, refused=False)
+    assert desk.book.renewals(desk.now) == []
+    assert len(desk.book.renewals(desk.now + RETRY_S)) == 1
+
+
+def test_a_lease_whose_requests_are_nearly_used_up_is_renewed(desk: Desk) -> None:
+    desk.lease(requests=20, delay_s=0.0)
+    for _ in range(20 - int(20 * RENEW_LOW)):
+        assert desk.book.renewals(desk.now) == []
+        assert desk.clock.ready_at(0.01) <= desk.now
+        desk.clock.begin(desk.now, 0.01)
+        desk.now += 0.01
+        desk.clock.end(desk.now)
+        desk.now += 0.01
+    (ask,) = desk.book.renewals(desk.now)
+    desk.book.granted(ask, grant(requests=20, delay_s=0.0), desk.now, desk.now)
+    for _ in range(10):
+        desk.clock.begin(desk.now, 0.01)
+        desk.clock.end(desk.now)
+        desk.now += 0.02
+    assert desk.book.returns(desk.now) == []
+    assert desk.book.violations == 0
+
+
+def test_a_crawl_that_waits_for_a_renewal_is_not_forgotten_when_the_node_is_taken_for_dead(desk: Desk) -> None:
+    _, ended_at = late(desk)
+    desk.book.void()
+    assert desk.book.wishes(desk.now) == [LeaseAsk(H, 1.0, ended_at + 1.0 - desk.now)]
+
+
+def test_a_clock_says_that_the_lease_is_waited_for_where_that_is_longer_than_the_delay(desk: Desk) -> None:
+    _, ended_at = late(desk)
+    assert desk.clock.obstacle(H, ended_at + 0.5, 1.0) == Obstacle(Cause.DELAY, H, left_s=0.5)
+    assert desk.clock.obstacle(H, ended_at + 1.0, 1.0) == Obstacle(Cause.LEASE, H)
+
+
+def test_an_ask_that_could_not_be_sent_at_once_says_what_is_true_when_it_is(desk: Desk) -> None:
+    desk.lease(requests=1)
+    desk.request()
+    ended_at = desk.now
+    assert desk.clock.ready_at(1.0) == math.inf
+    (ask,) = desk.book.wishes(desk.now)
+    assert desk.book.as_of(ask, ended_at + 0.25) == LeaseAsk(H, 1.0, 0.75)
+    renewal = LeaseAsk(H, 1.0, 0.0, bytes([1] * 8))
+    assert desk.book.as_of(renewal, ended_at + 0.25) == renewal
+
+
 def test_an_answer_that_took_too_long_is_given_back_and_asked_for_again(desk: Desk) -> None:
     desk.clock.ready_at(1.0)
     (ask,) = desk.book.wishes(desk.now)
@@ -337,6 +492,8 @@ def test_a_request_that_takes_long_is_renewed_in_time_and_again_if_that_fails(de
     asked_at = desk.now
     desk.book.granted(ask, grant(requests=0), asked_at, asked_at + 1.0)
     assert desk.book.deadline(H) == asked_at + USABLE_S
+    desk.now = 100.0 + LAST_START_S
+    assert desk.book.returns(desk.now) == []
     desk.clock.end(desk.now)
     assert len(desk.book.returns(desk.now)) == 1, "it was prolonged to finish only"
 
@@ -467,6 +624,9 @@ class Here:
     def ask_here(self, ask: LeaseAsk) -> Granted | Wait | None:
         return self.answer
 
+    def is_ours(self, host: str) -> bool:
+        return self.answer is not None
+
     def give_back_here(self, back: GiveBack) -> bool:
         self.backs.append(back)
         return self.answer is not None
@@ -493,6 +653,19 @@ def test_where_this_node_is_gatekeeper_a_look_at_the_clock_brings_the_lease(here
     assert [back.ended_at for back in here.backs] == [100.5]
     assert book.wishes(100.5) == []
     assert book.returns(100.5) == []
+
+
+def test_where_this_node_is_gatekeeper_no_renewal_is_waited_for(here: Here) -> None:
+    here.answer, now = grant(), [100.0]
+    book = local(here, now)
+    clock = book.clock(H)
+    assert clock.ready_at(1.0) == 100.0
+    now[0] = 100.0 + LAST_START_S - 0.25
+    clock.begin(now[0], 1.0)
+    clock.end(now[0])
+    here.answer = grant(2)
+    assert clock.ready_at(1.0) == now[0] + 1.0
+    assert [back.lease_id for back in here.backs] == [bytes([1] * 8)]
 
 
 def test_where_this_node_is_gatekeeper_and_the_host_is_taken_the_offer_is_waited_for(here: Here) -> None:

@@ -277,7 +277,8 @@ class HostLeases:
     async def _send_asks(self, batch: Batch[LeaseAsk]) -> Rest[LeaseAsk]:
         # Taken before the call is sent: any delay from here on shortens the lease.
         asked_at = self._clock.monotonic()
-        reply = await self._peers.call(batch.node, calls.AskHosts(wire.ask_rows(batch.items)))
+        asks = [self.book.as_of(ask, asked_at) for ask in batch.items]
+        reply = await self._peers.call(batch.node, calls.AskHosts(wire.ask_rows(asks)))
         rows = [calls.MovedRow()] * len(batch.items) if isinstance(reply, Failure) else reply.answers
         now = self._clock.monotonic()
         debug = log.isEnabledFor(logging.DEBUG)
@@ -296,7 +297,9 @@ class HostLeases:
             if ask.host in self._guards:
                 loop = asyncio.get_running_loop()
                 self._guards[ask.host].move(loop.time() + self.book.deadline(ask.host) - now)
-        elif not ask.lease_id:
+        elif ask.lease_id:
+            self.book.not_renewed(ask, now, refused=answer is not None)
+        else:
             # A gatekeeper has no reason to name a longer wait than ours would.
             again_at = now + (RETRY_S if answer is None else min(answer.after_s, REASK_MAX_S))
             self.book.waiting(ask.host, again_at, unanswered=unanswered)

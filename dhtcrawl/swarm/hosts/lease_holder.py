@@ -3,14 +3,15 @@
 `LeaseHolder` is a `HostBook` whose clocks keep the terms of a lease as well as
 the delay. The frontier asks a clock as before; without a lease the answer is
 "not for now", and the host is *wished* for. `wishes`, `renewals` and `returns`
-say what to send to gatekeepers; `granted` and `waiting` take their answers:
+say what to send to gatekeepers; `granted`, `waiting` and `not_renewed` take their answers:
 
     ───ready_at──▶ WISHED ──granted──▶ IN HAND ──▶ RETURNED
                     ▲  │ waiting,       ▲   │
                     └──┘ offered        └───┘ begin … end, renewals
 
 A lease is returned, when nothing is under way, as soon as
-    - its requests are used up, or the next could only begin too near its end;
+    - its requests are used up, or the next could only begin too near its end, and
+      it was not renewed, as other nodes wait or its gatekeeper does not answer;
     - no crawl wants the host (`quiet`): after half of the delay, in which links
       of the last page may come, and which the host rests anyway;
     - no request has begun for a second though one might.
@@ -33,7 +34,16 @@ from typing import Protocol
 from dhtcrawl.fetch.politeness import HostBook, HostClock
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.swarm.hosts.agenda import Agenda
-from dhtcrawl.swarm.hosts.leased_clock import RENEW_AGAIN, RENEW_FROM, Lease, LeasedClock, Wish
+from dhtcrawl.swarm.hosts.leased_clock import (
+    LAST_START,
+    RENEW_AGAIN,
+    RENEW_FROM,
+    RENEW_LOW,
+    Lease,
+    LeasedClock,
+    Renewal,
+    Wish,
+)
 from dhtcrawl.swarm.hosts.leases import CLOCK_MARGIN, NO_LEASE, GiveBack, Granted, LeaseAsk, Wait
 
 RETRY_S = 0.5
@@ -46,6 +56,10 @@ class LocalGatekeeper(Protocol):
 
     def ask_here(self, ask: LeaseAsk) -> Granted | Wait | None:
         """Answer an ask; None where another node is the host's gatekeeper."""
+        ...
+
+    def is_ours(self, host: str) -> bool:
+        """Whether this node is the host's gatekeeper."""
         ...
 
     def give_back_here(self, back: GiveBack) -> bool:
@@ -112,6 +126,7 @@ class LeaseHolder(HostBook):
         clock = self._in_hand.get(host)
         if clock is not None and clock.lease is not None and not clock.leased and not clock.lease.quiet:
             clock.lease.quiet, clock.lease.wanted = True, False
+            self._due.free.pop(host, None)  # it is offered once more before it goes back
             self._arm(clock)
 
     def expect(self, host: str, until: float) -> None:
@@ -146,8 +161,15 @@ class LeaseHolder(HostBook):
         self._due.asks.clear()
         return asks
 
+    def as_of(self, ask: LeaseAsk, now: float) -> LeaseAsk:
+        """What an ask says now, as it is sent: it may have waited for the answer to the one before."""
+        clock = self._wished.get(ask.host)
+        if ask.lease_id != NO_LEASE or clock is None or clock.wish is None:
+            return ask
+        return _ask(clock, clock.wish, now)
+
     def renewals(self, now: float) -> list[LeaseAsk]:
-        """Leases to renew because a request is under way; each is answered with `granted`, or not at all."""
+        """Leases to renew; each is answered with `granted` or `not_renewed`."""
         self.advance(now)
         clocks = [self._in_hand[host] for host in self._due.renewals if host in self._in_hand]
         self._due.renewals.clear()
@@ -186,29 +208,17 @@ class LeaseHolder(HostBook):
     def granted(self, ask: LeaseAsk, granted: Granted, asked_at: float, now: float) -> None:
         """Take a grant: the host is ours, or ours for longer. `asked_at` is from before the ask was sent."""
         clock = self.clock(ask.host)
-        deadline = asked_at + granted.ttl_s * (1 - CLOCK_MARGIN)
-        renew_from = asked_at + granted.ttl_s * RENEW_FROM
-        lease = clock.lease
         if ask.lease_id != NO_LEASE:
-            # A lease that was given back meanwhile is not ours again, whatever the answer says.
-            if lease is None or not lease.id == ask.lease_id == granted.lease_id or lease.overdue:
-                return
-            if deadline > lease.deadline:
-                lease.deadline, lease.requests, lease.renew_from = deadline, granted.requests, renew_from
-                lease.delay_s = max(lease.delay_s, granted.delay_s)
-                self._arm(clock)
+            self._renewed(clock, ask, granted, asked_at)
             return
         wish = clock.wish
         if wish is None or wish.ask_at != math.inf:
             return
         clock.wish = None
         del self._wished[ask.host]
-        not_before = now + granted.not_before_s
-        clock.lease = lease = Lease(
-            granted.lease_id, granted.ttl_s, deadline, granted.requests, not_before, granted.delay_s, renew_from
-        )
+        clock.lease = lease = _lease_of(granted, asked_at, now)
         self._in_hand[ask.host] = clock
-        if max(now, not_before) < lease.last_start_at:
+        if max(now, lease.not_before) < lease.last_start_at:
             self._due.free[ask.host] = None
             self._arm(clock)
             self._wake()
@@ -216,6 +226,19 @@ class LeaseHolder(HostBook):
             # The answer took too long to be of use.
             self._return(clock)
             self._wish(clock, wish.delay_s)
+
+    def not_renewed(self, ask: LeaseAsk, now: float, *, refused: bool) -> None:
+        """Note that a lease stays as it is: `refused` by its gatekeeper, or there was no answer."""
+        clock = self.clock(ask.host)
+        lease = clock.lease
+        if lease is None or lease.id != ask.lease_id:
+            return
+        lease.renewal.asked = False
+        lease.renewal.resting_from_at = math.inf if refused else now + RETRY_S
+        if lease.renewal.awaited_s is not None and not clock.leased:
+            self._return(clock)
+        else:
+            self._arm(clock)
 
     def waiting(self, host: str, until: float, *, unanswered: bool = False) -> None:
         """Wait for an offer of the host; without one, ask for it again at `until`.
@@ -265,7 +288,7 @@ class LeaseHolder(HostBook):
                 lease.deadline, lease.requests = min(lease.deadline, self.now()), 0
                 self._arm(clock)
             else:
-                self._take(clock)
+                self._wish_again(clock, self._take(clock))
 
     def release(self) -> None:
         """Give back every host without a request under way."""
@@ -285,9 +308,15 @@ class LeaseHolder(HostBook):
         lease = clock.lease
         if lease is not None:
             lease.wanted, lease.quiet = True, False
-            if lease.requests and max(self.now(), clock.start_at(lease, delay_s)) < lease.last_start_at:
+            start_at = max(self.now(), clock.start_at(lease, delay_s))
+            if lease.requests and start_at < lease.last_start_at:
                 return lease
+            if self._is_kept_for(clock, lease, start_at):
+                lease.renewal.awaited_s = max(lease.renewal.awaited_s or 0.0, delay_s)
+                return None
             self._return(clock)
+        if clock.lease is not None:
+            return clock.lease
         if clock.wish is None:
             self._wish(clock, delay_s)
         else:
@@ -308,6 +337,8 @@ class LeaseHolder(HostBook):
         assert lease is not None
         if lease.overdue or self.now() >= lease.last_start_at:
             lease.requests = 0
+        if lease.renewal.offers:
+            self._offer_renewed(clock, lease)
         # Not given back at once: the caller that ended the request may yet tell the clock of a hold.
         self._arm(clock)
 
@@ -337,21 +368,70 @@ class LeaseHolder(HostBook):
                 self._review(clock, clock.lease, now)
 
     def _review(self, clock: LeasedClock, lease: Lease, now: float) -> None:
-        if not clock.leased:
-            if lease.quiet and now < lease.deadline:
-                # Another crawl may want it.
-                lease.quiet = False
-                self._due.free[clock.host] = None
-            else:
-                self._return(clock)
-                return
-        elif now >= lease.deadline:
+        if clock.leased and now >= lease.deadline:
             lease.overdue = True
             self._due.overdue[clock.host] = None
+        elif clock.leased or now < clock.unused_at(lease):
+            self._renew(clock, lease, now)
+        elif lease.quiet and now < lease.deadline:
+            # Another crawl may want it.
+            lease.quiet = False
+            self._due.free[clock.host] = None
         else:
-            lease.renew_from = now + RENEW_AGAIN * lease.ttl_s
-            self._due.renewals[clock.host] = None
+            self._return(clock)
+            return
         self._arm(clock)
+
+    def _renew(self, clock: LeasedClock, lease: Lease, now: float) -> None:
+        """Have the shell ask for more time."""
+        renewal = lease.renewal
+        renewal.asked, renewal.from_at = True, now + RENEW_AGAIN * renewal.ttl_s
+        self._due.renewals[clock.host] = None
+
+    def _is_kept_for(self, clock: LeasedClock, lease: Lease, start_at: float) -> bool:
+        """Whether a request that begins too late for a lease is to wait for its renewal, which is asked for.
+
+        Given back and asked for anew, the host would rest for longer than its delay: by a way to the gatekeeper and
+        one back. Where this node is gatekeeper there is none.
+        """
+        now, renewal = self.now(), lease.renewal
+        lasts_until = now + (1 - CLOCK_MARGIN - LAST_START) * renewal.ttl_s
+        if renewal.refused or not lease.requests or now >= lease.deadline or start_at >= lasts_until:
+            return False
+        if self._shortcut is not None and self._shortcut.is_ours(clock.host):
+            return False
+        if not renewal.asked:
+            self._renew(clock, lease, now)
+            self._wake()
+        return True
+
+    def _renewed(self, clock: LeasedClock, ask: LeaseAsk, granted: Granted, asked_at: float) -> None:
+        lease = clock.lease
+        # A lease that was given back meanwhile is not ours again, whatever the answer says.
+        if lease is None or not lease.id == ask.lease_id == granted.lease_id or lease.overdue:
+            return
+        new = _lease_of(granted, asked_at, lease.not_before)
+        lease.renewal.asked = False
+        lease.delay_s = max(lease.delay_s, new.delay_s)
+        if not granted.requests:
+            # Others wait: what is under way may end, and the lease is over when it would have been.
+            lease.deadline = max(lease.deadline, new.deadline)
+            lease.renewal.from_at = max(lease.renewal.from_at, new.renewal.from_at)
+            self.not_renewed(ask, asked_at, refused=True)
+        elif new.deadline > lease.deadline:
+            lease.deadline, lease.last_start_at, lease.requests = new.deadline, new.last_start_at, new.requests
+            new.renewal.began_at, lease.renewal = lease.renewal.began_at, new.renewal
+            if clock.leased or lease.quiet:
+                lease.renewal.offers = True
+            else:
+                self._offer_renewed(clock, lease)
+            self._arm(clock)
+
+    def _offer_renewed(self, clock: LeasedClock, lease: Lease) -> None:
+        """Have all crawls look at the clock, once a lease: else one of them could have the host for ever."""
+        lease.renewal.offers = False
+        self._due.free[clock.host] = None
+        self._wake()
 
     def _wish(self, clock: LeasedClock, delay_s: float) -> None:
         wish = clock.wish = Wish(delay_s)
@@ -380,7 +460,27 @@ class LeaseHolder(HostBook):
         if self._shortcut is None or not self._shortcut.give_back_here(back):
             self._due.returns.append(back)
             self._wake()
+        self._wish_again(clock, lease)
+
+    def _wish_again(self, clock: LeasedClock, lease: Lease) -> None:
+        """Wish for the host of a lease that is over, if a crawl has waited for its renewal."""
+        if lease.renewal.awaited_s is not None and clock.wish is None:
+            self._wish(clock, lease.renewal.awaited_s)
 
 
 def _ask(clock: LeasedClock, wish: Wish, now: float) -> LeaseAsk:
     return LeaseAsk(clock.host, wish.delay_s, max(0.0, clock.own_at(wish.delay_s) - now))
+
+
+def _lease_of(granted: Granted, asked_at: float, read_at: float) -> Lease:
+    """A lease on our clock; `asked_at` is from before the ask was sent."""
+    deadline = asked_at + granted.ttl_s * (1 - CLOCK_MARGIN)
+    return Lease(
+        granted.lease_id,
+        deadline,
+        deadline - LAST_START * granted.ttl_s,
+        granted.requests,
+        read_at + granted.not_before_s,
+        granted.delay_s,
+        Renewal(granted.ttl_s, int(granted.requests * RENEW_LOW), asked_at + granted.ttl_s * RENEW_FROM),
+    )

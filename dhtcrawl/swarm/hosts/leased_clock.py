@@ -22,6 +22,27 @@ RENEW_FROM = 0.5
 RENEW_SLOW = 0.125
 RENEW_LATEST = 0.2
 RENEW_AGAIN = 0.05
+# Or with so few of its requests left: where the delay is short, they are used up before its time is.
+RENEW_LOW = 0.2
+
+
+@dataclass(eq=False, slots=True)
+class Renewal:
+    """When the holder of a lease asks for more time, and what waits for the answer; instants on its clock."""
+
+    ttl_s: float
+    low: int  # so few requests left
+    from_at: float  # for a request under way, not before
+    began_at: float = field(default=-math.inf, init=False)  # the last request
+    resting_from_at: float = field(default=-math.inf, init=False)  # without one, not before; infinity: others wait
+    asked: bool = field(default=False, init=False)
+    awaited_s: float | None = field(default=None, init=False)  # the delay of a crawl that can only begin after it
+    offers: bool = field(default=False, init=False)  # it was renewed, and the crawls have not been told
+
+    @property
+    def refused(self) -> bool:
+        """Whether the lease ends as it was granted, since other nodes wait for the host."""
+        return self.resting_from_at == math.inf
 
 
 @dataclass(eq=False, slots=True)
@@ -29,28 +50,35 @@ class Lease:
     """A host in hand; instants on our clock."""
 
     id: bytes
-    ttl_s: float
     deadline: float
+    last_start_at: float  # no request begins at or after this
     requests: int
     not_before: float
     delay_s: float
-    renew_from: float
-    began_at: float = field(default=-math.inf, init=False)
+    renewal: Renewal
     ended_at: float | None = field(default=None, init=False)
     wanted: bool = field(default=False, init=False)  # some crawl has looked at the clock
     quiet: bool = field(default=False, init=False)
     overdue: bool = field(default=False, init=False)
 
     @property
-    def last_start_at(self) -> float:
-        """No request begins at or after this."""
-        return self.deadline - LAST_START * self.ttl_s
-
-    @property
     def renew_at(self) -> float:
         """When to ask for more time for the request under way."""
-        slow_at = self.began_at + RENEW_SLOW * self.ttl_s
-        return max(self.renew_from, min(slow_at, self.deadline - RENEW_LATEST * self.ttl_s))
+        renewal = self.renewal
+        slow_at = renewal.began_at + RENEW_SLOW * renewal.ttl_s
+        return max(renewal.from_at, min(slow_at, self._latest_at))
+
+    @property
+    def renew_resting_at(self) -> float:
+        """When to ask for more time without a request under way; infinity where no crawl wants it, or it was asked."""
+        renewal = self.renewal
+        if renewal.asked or not self.wanted:
+            return math.inf
+        return max(renewal.resting_from_at, -math.inf if self.requests <= renewal.low else self._latest_at)
+
+    @property
+    def _latest_at(self) -> float:
+        return self.deadline - RENEW_LATEST * self.renewal.ttl_s
 
 
 @dataclass(eq=False, slots=True)
@@ -137,7 +165,7 @@ class LeasedClock(HostClock):
             self.tally.violations = counted + 1
         if lease is not None:
             lease.requests = max(0, lease.requests - 1)
-            lease.began_at = now
+            lease.renewal.began_at = now
             self._leases.began(self)
 
     def end(self, now: float) -> None:
@@ -169,6 +197,8 @@ class LeasedClock(HostClock):
             return Obstacle(Cause.ROBOTS, host, left_s=self.away_until - now)
         if self.wish is not None and self.wish.unanswered:
             return Obstacle(Cause.GATEKEEPER, host, GATEKEEPER_SILENT)
+        if self.lease is not None and self.lease.renewal.awaited_s is not None:
+            return Obstacle(Cause.LEASE, host)
         if self.lease is not None and self.lease.not_before <= now:
             return None
         # A gatekeeper that has taken over lets the delay pass after the last lease of the former one.
@@ -186,6 +216,10 @@ class LeasedClock(HostClock):
             return math.inf if self.wish is None else self.wish.ask_at
         if self.leased:
             return math.inf if lease.overdue else min(lease.renew_at, lease.deadline)
+        return min(lease.renew_resting_at, self.unused_at(lease))
+
+    def unused_at(self, lease: Lease) -> float:
+        """When a lease without a request under way has to be given back."""
         if not lease.requests or (lease.quiet and lease.ended_at is None):
             return -math.inf
         if lease.quiet and lease.ended_at is not None:
