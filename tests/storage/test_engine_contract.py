@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -281,3 +282,24 @@ def test_a_log_that_breaks_off_is_read_up_to_there(tmp_path: Path) -> None:
     engine = LevelEngine(tmp_path / "store")
     assert len(list(engine.scan(b"", b"\xff"))) == 99
     engine.close()
+
+
+def test_a_store_whose_tables_are_compressed_is_read_and_none_is_compressed_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    value = b"compressible " * 500
+    with closing(plyvel.DB(str(path), create_if_missing=True, compression="snappy")) as before:
+        before.put(b"before", value)
+        before.compact_range()
+    assert not in_tables(path, value)
+    engine = LevelEngine(path)
+    assert engine.get(b"before") == value
+    engine.write({b"after": value[::-1]}, sync=False)
+    engine.close()
+    # What is in the log becomes a table when the store is opened.
+    LevelEngine(path).close()
+    assert in_tables(path, value[::-1])
+
+
+def in_tables(path: Path, value: bytes) -> bool:
+    """Whether a table has the value as it is."""
+    return any(value in table.read_bytes() for table in path.glob("*.ldb"))

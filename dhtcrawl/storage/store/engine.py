@@ -67,6 +67,9 @@ class LevelEngine:
                 str(self._path),
                 create_if_missing=new,
                 bloom_filter_bits=10,
+                # What a page brings is written over and over by LevelDB's compactions, and most of it is digests
+                # (decision 0080). Compressed blocks of before are read as ever.
+                compression=None,
                 lru_cache_size=self._cache_bytes,
                 write_buffer_size=self._write_buffer_bytes,
                 max_open_files=OPEN_FILES_MAX,
