@@ -13,6 +13,7 @@ import bench_churn
 import bench_frames
 import bench_lookups
 import bench_members
+import bench_rules
 import bench_scale
 import bench_tasks
 import benchmark
@@ -30,6 +31,7 @@ ROWS: dict[str, benchmark.Row] = {
     "bench_peers": peer_report.rows_of(
         peer_report.Runs([peer_report.Run("s", "wget", 0.0, 1.0, 2.0, 9, 7, 0, 0, 0, 0)])
     )[0],
+    "bench_rules": bench_rules.rows_of("s", [bench_rules.Pair("s", 9, 1.0, 1.25, 9, 90)])[-1],
     "bench_scale": bench_scale.row("cpu_10", "CPU a page", [1.0, 3.0], "ms/page"),
     "bench_tasks": bench_tasks.row("cpu, 3 nodes over 1", "at most 2", 2.0, 1.5, "", 5, most=True),
 }
