@@ -169,5 +169,6 @@ def test_without_a_delay_one_task_of_a_host_at_a_time_goes_out_until_it_has_its_
 def test_with_a_delay_only_a_seed_goes_out() -> None:
     wishes, seeds = PlaceWishes(True, lambda host: 1.0), [task(1, depth=0), task(2, depth=0)]
     assert wishes.held([*seeds, task(3)], 9, lambda host: 0, 0.0) == {seeds[1].key, task(3).key}
-    assert wishes.held([task(3)], 9, lambda host: 0, PLACED_WITHIN_S - 1) == {task(3).key}
-    assert wishes.held([task(3)], 9, lambda host: 0, PLACED_WITHIN_S) == frozenset()
+    until = PLACED_WITHIN_S + SIGHTS_MIN * 1.0
+    assert wishes.held([task(3)], 9, lambda host: 0, until - 0.1) == {task(3).key}, "its turns are needed to time it"
+    assert wishes.held([task(3)], 9, lambda host: 0, until) == frozenset()

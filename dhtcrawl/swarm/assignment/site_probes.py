@@ -75,7 +75,7 @@ class PlaceWishes:
         """Those of these tasks that wait for the place of their host; `nodes` there are, and `out(host)` are fetched.
 
         Of a host without a delay one at a time goes out meanwhile; of one with a delay only a seed, since its turns
-        are needed to time it.
+        are needed to time it: each time costs a delay, and nodes that have tasks would stand in line before them.
         """
         if nodes < SIGHTS_MIN:
             return frozenset()
@@ -85,7 +85,7 @@ class PlaceWishes:
             if host in self._placed:
                 continue
             first_at = self._first_at.setdefault(host, now)
-            if now - first_at >= PLACED_WITHIN_S:
+            if now - first_at >= PLACED_WITHIN_S + SIGHTS_MIN * self._delay_s(host):
                 continue
             if host in gone or out(host) or (task.depth and self._delay_s(host) > 0):
                 held.add(task.key)
