@@ -61,6 +61,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import ended
 import scale_hosts
 import scale_report
 import scale_settled
@@ -314,4 +315,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

@@ -25,7 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "scripts")]
 
-from e2e.netns import Unavailable  # noqa: E402 - found on the path above
+import ended  # noqa: E402 - found on the path above
+from e2e.netns import Unavailable  # noqa: E402
 from wan_lab.regions import FAMILIES, Regions  # noqa: E402
 from wan_lab.trial import WEB, Trial, run  # noqa: E402
 from wan_lab.ways import Distance  # noqa: E402
@@ -96,4 +97,4 @@ def _home() -> tempfile.TemporaryDirectory[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

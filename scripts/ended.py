@@ -1,0 +1,54 @@
+"""Ends a script in order when a signal tells it to: its blocks are left, and nothing that it started stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
+
+_TOLD_BY: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def in_order(main: Callable[[], int]) -> int:
+    """`main`, in the main thread of a process that does nothing else; its exit code.
+
+    A signal that ends the process has `main` leave its blocks, as any error would; those that come while it does so
+    change nothing. A process that it started and that no block has ended, as it was only being started, is killed then.
+
+    Raises:
+        SystemExit: a signal came; with 128 and its number, as a shell has it.
+    """
+    for each in _TOLD_BY:
+        signal.signal(each, _leave)
+    try:
+        return main()
+    finally:
+        for each in _TOLD_BY:
+            signal.signal(each, signal.SIG_IGN)
+        _kill_children()
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    for each in _TOLD_BY:
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+def _kill_children() -> None:
+    for pid in _children():
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():  # proc(5), field 4
+                found.append(int(stat.parent.name))
+    return found
