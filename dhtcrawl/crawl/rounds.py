@@ -46,6 +46,7 @@ class CrawlCounters:
     pages_undercopied: int = 0  # pages here with too few copies; goes down when further copies were made
     robots_fetches: int = 0
     probes: int = 0  # small requests that only timed a site, for policies that place sites
+    policy_faults: int = 0  # answers of the crawl's policy that were no use, or errors that it raised
     politeness_violations: int = 0
     politeness_exceptions: int = 0  # requests that ended while their host was leased to another node
     seconds: float = 0.0

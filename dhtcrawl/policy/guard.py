@@ -2,16 +2,28 @@
 
 asked ──fine──▶ its answer
   └──threw, nonsense──▶ xor's answer; the third time in a row, or when it hung, xor's for good
+
+Each of its methods is counted by itself: one that throws every time is noticed although the others answer between.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.policy.seam import BATCH_MAX, TASKS_A_NODE_MAX, AssignmentTerms, Candidate, Outcome, Policy, PolicyTask
+from dhtcrawl.policy.seam import (
+    BATCH_MAX,
+    TASKS_A_NODE_MAX,
+    AssignmentTerms,
+    Candidate,
+    Outcome,
+    Planner,
+    Policy,
+    PolicyTask,
+)
 from dhtcrawl.policy.xor import Xor
 
 log = logging.getLogger(__name__)
@@ -37,10 +49,10 @@ class Guard(Policy):
         self.failures_max = _count(inner, "failures_max")
         self.recalls_max = None if inner.recalls_max is None else _count(inner, "recalls_max")
         self.recall_idle_s = _seconds(inner, "recall_idle_s")
-        self.planner = inner.planner
         self.given_up = ""  # why it is not asked any more; empty while it is
         self.faults = 0  # ever
-        self._in_a_row = 0
+        self._faults_told = 0
+        self._in_a_row = Counter[str]()  # by method
         self._xor = Xor(inner.settings)
 
     @property
@@ -49,9 +61,19 @@ class Guard(Policy):
         return bool(self.inner.owner_first) and not self.settings.types
 
     @property
+    def planner(self) -> type[Planner] | None:  # type: ignore[override]
+        """What plans for it."""
+        return self.inner.planner
+
+    @property
     def learns(self) -> bool:
         """Whether it wants to hear of outcomes."""
         return getattr(self.inner.heard, "__func__", None) is not Policy.heard
+
+    def new_faults(self) -> int:
+        """How many faults there were since the last call."""
+        before, self._faults_told = self._faults_told, self.faults
+        return self._faults_told - before
 
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         if not self.given_up:
@@ -62,7 +84,7 @@ class Guard(Policy):
             else:
                 wrong = _wrong(ranked, candidates)
                 if not wrong:
-                    self._in_a_row = 0
+                    self._in_a_row["rank"] = 0
                     return ranked
                 self._fault("rank", wrong)
         return self._xor.rank(task, candidates, now)
@@ -72,6 +94,7 @@ class Guard(Policy):
             try:
                 terms = self.inner.terms(node, host)
                 if sensible(terms):
+                    self._in_a_row["terms"] = 0
                     return terms
                 self._fault("terms", f"{terms!r}")
             except BaseException as error:
@@ -92,14 +115,15 @@ class Guard(Policy):
         if not self.given_up:
             try:
                 getattr(self.inner, what)(*args)
+                self._in_a_row[what] = 0
             except BaseException as error:
                 self._fault(what, error)
 
     def _fault(self, what: str, why: object) -> None:
         self.faults += 1
-        self._in_a_row += 1
+        self._in_a_row[what] += 1
         text = said(why) if isinstance(why, BaseException) else str(why)
-        if self._in_a_row >= FAULTS_MAX:
+        if self._in_a_row[what] >= FAULTS_MAX:
             self._give_up(f"{what}: {text}")
         else:
             log.warning("policy %s: %s: %s; xor decides this time", self.inner.name, what, text[:200])

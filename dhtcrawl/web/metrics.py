@@ -35,6 +35,7 @@ HELP = {
     "urls_seen_total": "Distinct URLs that came to be this node's.",
     "robots_fetches_total": "Requests for robots.txt.",
     "probes_total": "Small requests that only timed a site, for a policy that places sites.",
+    "policy_faults_total": "Answers of a crawl's policy that were no use, and errors that it raised.",
     "queued": "Tasks waiting for their host's turn.",
     "in_flight": "Requests under way.",
     "members": "Nodes of the swarm as this node sees it.",

@@ -176,5 +176,26 @@ def test_what_a_policy_is_told_never_comes_back_as_an_error() -> None:
     assert guard.faults == 1
 
 
+@pytest.mark.parametrize("method", ["terms", "heard", "adopt"])
+def test_a_method_that_always_throws_ends_the_policy_though_its_rankings_are_sound(
+    method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = Odd(lambda task, candidates: [each.node for each in candidates])
+    monkeypatch.setattr(odd, method, throws)
+    guard, told = Guard(odd), []
+    asked: dict[str, Callable[[], object]] = {
+        "terms": lambda: guard.terms(node(1), "a.test"),
+        "heard": lambda: guard.heard(OUTCOME, 0.0),
+        "adopt": lambda: guard.adopt({}),
+    }
+    for number in range(2 * FAULTS_MAX):
+        guard.rank(task(number), nodes(5), 0.0)
+        asked[method]()
+        told.append(guard.new_faults())
+    assert told == [1] * FAULTS_MAX + [0] * FAULTS_MAX
+    assert guard.given_up == f"{method}: KeyError: 'nothing'"
+    assert sum("goes on under xor" in line for line in caplog.messages) == 1
+
+
 def test_a_guarded_policy_keeps_the_contract() -> None:
     contract.check(lambda: Guard(Xor(settings())))

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from dhtcrawl.crawl.origins import Origins
+from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.policy.choice import Choice
-from dhtcrawl.policy.seam import Candidate, Planner, Policy, PolicyTask
+from dhtcrawl.policy.guard import FAULTS_MAX
+from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Planner, Policy, PolicyTask
 from dhtcrawl.policy.xor import Xor
 from dhtcrawl.sim import machines
 from dhtcrawl.sim.oracle import Oracle
@@ -132,6 +134,15 @@ class Nonsense(_Broken):
         return [b"nobody", *(each.node for each in candidates)]
 
 
+class ThrowsTerms(Xor):
+    """Ranks as it should, so that its rankings say nothing of it."""
+
+    name = "broken"
+
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
+        raise TypeError("no terms")
+
+
 class CannotBeMade(_Broken):
     def __init__(self, settings: Any) -> None:
         raise OSError("no such file: weights.json")
@@ -141,15 +152,33 @@ class CannotBeMade(_Broken):
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
-    [(Throws, "KeyError"), (Nonsense, "no candidate"), (CannotBeMade, "no such file: weights.json")],
+    ("broken", "said", "counted"),
+    [
+        (Throws, "not asked any more (rank: KeyError", True),
+        (Nonsense, "not asked any more (rank: it ranked a node that was no candidate", True),
+        (ThrowsTerms, "not asked any more (terms: TypeError: no terms)", True),
+        (CannotBeMade, "no such file: weights.json", False),
+    ],
 )
-def test_under_a_broken_policy_the_crawl_goes_on_and_says_so(
-    broken: type[Policy], said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_under_a_broken_policy_the_crawl_goes_on_and_log_and_counters_say_so(
+    broken: type[Policy],
+    said: str,
+    counted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(policies, "load", lambda name, allowed: broken)
+    told, figures = set[int | float](), CrawlCounters.figures
+
+    def noted(self: CrawlCounters) -> dict[str, int | float]:
+        found = figures(self)
+        told.add(found["policy_faults"])
+        return found
+
+    monkeypatch.setattr(CrawlCounters, "figures", noted)
     whole(crawl("dynamic", FEW))
     assert any(said in line for line in caplog.messages), caplog.messages
+    assert (max(told) >= FAULTS_MAX) is counted
 
 
 class CannotBeMadePlanner(Planner):

@@ -19,7 +19,7 @@ from dhtcrawl.units import format_address
 # Of `CrawlCounters`, what is told under the same name: summed over the nodes it is what the API tells of all crawls.
 _COUNTED: Final = (
     "pages", "pages_ok", "pages_reopened", "fetches", "refetches", "retried", "redirects", "dead", "body_bytes",
-    "urls_seen", "robots_fetches", "probes",
+    "urls_seen", "robots_fetches", "probes", "policy_faults",
 )  # fmt: skip
 
 

@@ -164,6 +164,8 @@ class Assignments:
 
     def _measure(self) -> None:
         crawl = self.crawl.parts
+        if self.assigner is not None:
+            crawl.counters.policy_faults += self.assigner.state.policy.new_faults()
         if self.plans is not None:
             for name, more in self.plans.collect().items():
                 crawl.counters.plans[name] = crawl.counters.plans.get(name, 0) + more
