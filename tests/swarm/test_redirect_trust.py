@@ -87,6 +87,8 @@ async def test_another_is_believed_once_the_owner_says_that_it_fetched_the_seed(
     running = asyncio.ensure_future(bench.trust.run())
     await asyncio.sleep(2 * AGAIN_S + 0.1)
     running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
     assert bench.aliases == [URL]
 
 
