@@ -30,6 +30,7 @@ class ViewEvents:
         self.ground.registry.serve(calls.Activate, self._on_activate)
         gossip.on_change.append(self._view_changed)
         gossip.on_declared_dead.append(self._declared_dead)
+        gossip.on_reunited.append(self.parts.gate.reunited)
 
     def _view_changed(self, view: View) -> None:
         parts = self.parts

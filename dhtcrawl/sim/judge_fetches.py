@@ -188,19 +188,20 @@ class Fetches:
 
         Hosts that are `excused` aside.
 
-        Sides that are apart cannot agree on a host, and what each of them leased it keeps: that is counted. So is
-        what one side had leased when they met, which only its former gatekeeper knows.
+        Sides that are apart cannot agree on a host: that is counted. So is what comes within the delay after all of
+        them know one another, since a node does not know of the last request of the other side. No lease that one side
+        gave is good after that.
         """
         exceptions = 0
-        scene, lease_s = self._scene, self._scene.swarm.config.swarm.lease_s
+        scene = self._scene
         last: dict[str, Visit] = {}  # of each host, the one whose last byte came last
         for visit in sorted(self._web.visits, key=lambda visit: visit.start):
             before, delay_s = last.get(visit.host), delay_of(visit.host)
             gap_s = inf if before is None else visit.start - before.end
             # A microsecond is rounding, not haste: of a clock that began long ago, a nanosecond is lost.
             if delay_s and before is not None and gap_s < delay_s - 1e-6:
-                apart = scene.cuts.were_apart(before.client, visit.client, visit.start, lease_s)
-                if apart or scene.cuts.met_between(before.start, visit.start, lease_s) or excused(visit.host):
+                apart = scene.cuts.were_apart(before.client, visit.client, visit.start, delay_s)
+                if apart or scene.cuts.met_between(before.start, visit.start, delay_s) or excused(visit.host):
                     exceptions += 1
                 else:
                     who = f"{visit.client} asked for {visit.url} at {visit.start:.3f} s"

@@ -303,6 +303,33 @@ async def test_after_a_partition_into_halves_all_see_all_again() -> None:
         assert s.agreed(20)
 
 
+async def test_of_two_halves_one_joins_anew_as_soon_as_the_network_is_whole() -> None:
+    async with swarm(7, Weather()) as s:
+        await s.grow(12)
+        rejoin_after(s, 3.0)
+        halves = [host(n) for n in range(1, 7)], [host(n) for n in range(7, 13)]
+        await asyncio.sleep(10)
+        s.cut(*halves)
+        await asyncio.sleep(60)
+        s.heal()
+        await asyncio.sleep(2)
+        assert set(s.declared_dead) in map(set, halves)
+        assert await s.until_agreed(60) <= 5.0
+
+
+async def test_who_hears_that_one_was_not_dead_and_owned_all_the_time_is_told_that_they_were_apart() -> None:
+    async with swarm() as s:
+        one, *others = await s.grow(6)
+        await s.until_agreed(10)
+        reunited: list[bool] = []
+        one.on_reunited.append(lambda: reunited.append(len(one.view) > 1))
+        records = [one.members.get(other.members.me.id) for other in others]
+        one.members.learn([record.turned(NodeState.DEAD) for record in records if record is not None], 0.0)
+        await s.until_agreed(40)
+        assert reunited == [True], "once, and the view has it"
+        assert s.declared_dead == []
+
+
 async def test_two_nodes_that_lost_sight_of_each_other_find_each_other_again() -> None:
     async with swarm() as s:
         await s.grow(2)

@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dhtcrawl.keyspace import INCARNATION_MAX
+from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.hello import EPOCH_MAX, OUTBOUND, MemberRecord, NodeState, merge, parse_record
 from dhtcrawl.rpc.membership.member_parts import AskingOrder
 from dhtcrawl.rpc.membership.members import HEARSAY_MAX, Members
@@ -85,10 +86,10 @@ def test_a_suspicion_about_us_is_refuted_with_a_higher_epoch() -> None:
     known = members()
     known.set_state(ACTIVE)
     suspicion = known.me.turned(SUSPECTED)
-    assert known.learn([suspicion], 0.0) == (1, True, False)
+    assert known.learn([suspicion], 0.0)[:3] == (1, True, False)
     assert (known.me.state, known.me.epoch) == (ACTIVE, 2)
     assert merge(known.me, suspicion) == known.me
-    assert known.learn([suspicion], 0.0) == (0, False, False)
+    assert known.learn([suspicion], 0.0)[:3] == (0, False, False)
     assert known.rumours.take(1000, 1) == [known.me.row()]
     assert known.health.score == 1  # perhaps it is us
 
@@ -99,10 +100,10 @@ def test_who_was_declared_dead_is_joining_again_and_says_so(before: NodeState, c
     known = members()
     known.set_state(before)
     declared = replace(known.me.turned(claim), epoch=7)
-    assert known.learn([declared], 0.0) == (1, False, True)
+    assert known.learn([declared], 0.0)[:3] == (1, False, True)
     assert (known.me.state, known.me.epoch, known.me.owns) == (JOINING, 8, False)
     assert merge(known.me, declared) == known.me
-    assert known.learn([declared], 0.0) == (0, False, False)
+    assert known.learn([declared], 0.0)[:3] == (0, False, False)
     assert seen(known) == {"m": MemberState.JOINING}
 
 
@@ -110,21 +111,21 @@ def test_what_is_said_of_us_as_we_were_needs_no_answer() -> None:
     known = members()
     known.set_state(ACTIVE)
     for record in (replace(known.me, epoch=0, state=DEAD), replace(known.me, incarnation=2, epoch=9, state=DEAD)):
-        assert known.learn([record], 0.0) == (0, False, False)
-    assert known.learn([replace(known.me, host="10.6.6.6")], 0.0) == (0, False, False)
+        assert known.learn([record], 0.0)[:3] == (0, False, False)
+    assert known.learn([replace(known.me, host="10.6.6.6")], 0.0)[:3] == (0, False, False)
     assert (known.me.epoch, known.me.host) == (1, "10.0.0.1")
 
 
 def test_an_incarnation_of_ours_that_is_yet_to_come_is_outbid() -> None:
     known = members()
     known.set_state(ACTIVE)
-    assert known.learn([replace(known.me, incarnation=9, epoch=4)], 0.0) == (1, False, True)
+    assert known.learn([replace(known.me, incarnation=9, epoch=4)], 0.0)[:3] == (1, False, True)
     assert (known.me.life, known.me.state) == ((9, 5), JOINING)
 
 
 def test_after_the_last_epoch_comes_the_next_incarnation_and_after_the_last_of_all_none() -> None:
     known = Members(own(replace(ME, epoch=EPOCH_MAX)), Random(1))
-    assert known.learn([known.me.turned(SUSPECTED)], 0.0) == (1, True, False)
+    assert known.learn([known.me.turned(SUSPECTED)], 0.0)[:3] == (1, True, False)
     assert known.me.life == (4, 0)
     last = Members(own(replace(ME, incarnation=INCARNATION_MAX, epoch=EPOCH_MAX)), Random(1))
     assert last.learn([last.me.turned(DEAD)], 0.0).changed == 0
@@ -136,7 +137,7 @@ def test_who_left_does_not_argue() -> None:
     known = members()
     known.set_state(LEFT)
     left = known.me
-    assert known.learn([replace(left, state=DEAD, epoch=9)], 0.0) == (0, False, False)
+    assert known.learn([replace(left, state=DEAD, epoch=9)], 0.0)[:3] == (0, False, False)
     known.rejoin()
     assert known.me == left
 
@@ -147,9 +148,9 @@ def test_who_sees_less_than_half_of_whom_we_see_cannot_bury_us() -> None:
     declared = known.me.turned(DEAD)
     assert known.sees() == 5
     assert known.sees(node("a").id) == 4
-    assert known.learn([declared], 0.0, sender=node("a").id, sees=1) == (1, True, False)
+    assert known.learn([declared], 0.0, sender=node("a").id, sees=1)[:3] == (1, True, False)
     assert (known.me.state, known.health.score) == (ACTIVE, 0)
-    assert known.learn([known.me.turned(DEAD)], 0.0, sender=node("a").id, sees=2) == (1, False, True)
+    assert known.learn([known.me.turned(DEAD)], 0.0, sender=node("a").id, sees=2)[:3] == (1, False, True)
 
 
 def test_who_sees_less_than_half_of_whom_we_see_can_only_make_suspects_of_others() -> None:
@@ -251,8 +252,61 @@ def test_those_gone_are_told_of_for_an_hour_remembered_for_a_day_and_never_more_
 
 def test_of_those_gone_only_the_dead_are_asked() -> None:
     known = members(node("a", LEFT), node("b", DEAD))
-    assert {known.some_dead() for _ in range(20)} == {node("b", DEAD)}
-    assert members(node("a", LEFT)).some_dead() is None
+    assert known.dead() == [node("b", DEAD)]
+    assert members(node("a", LEFT)).dead() == []
+
+
+def test_who_is_lost_is_asked_soon_by_few_and_seldom_by_each_of_many() -> None:
+    settings = GossipSettings()
+    assert settings.lost_every_s(members=2, lost=2) == 1.0
+    assert settings.lost_every_s(members=2, lost=4) == 0.5
+    assert settings.lost_every_s(members=30, lost=40) == settings.lost_every_s(members=1000, lost=40) == 0.75
+    assert settings.lost_every_s(members=400, lost=600) == 0.05, "but one in a period"
+
+
+@pytest.mark.parametrize(
+    ("there", "dead", "asks"),
+    [("", "a", True), ("", "z", False), ("z", "ab", True), ("a", "yz", False), ("b", "ayz", True), ("yz", "ab", False)],
+)  # we are m
+def test_the_smaller_side_asks_and_of_two_of_one_size_the_one_without_the_lowest_id(
+    there: str, dead: str, asks: bool
+) -> None:
+    known = members(*map(node, there + dead))
+    for name in dead:
+        known.met(node(name).id)
+    known.learn([node(name, DEAD) for name in dead], 0.0)
+    assert {record.id for record in known.dead(lost=True)} == ({node(name).id for name in dead} if asks else set())
+
+
+def test_who_never_answered_or_left_or_cannot_be_reached_is_not_lost() -> None:
+    hidden = replace(node("h", DEAD), features=(OUTBOUND,))
+    known = members(node("a"), node("b"), replace(hidden, state=JOINING))
+    known.met(node("b").id)
+    known.met(hidden.id)
+    known.learn([node("a", DEAD), node("b", LEFT), hidden], 0.0)
+    assert known.dead_count == 2
+    assert known.dead(lost=True) == []
+
+
+@pytest.mark.parametrize(
+    ("dead", "there", "back", "reunited"),
+    [
+        ("ab", "c", node("a", ACTIVE, epoch=2), True),
+        ("a", "bcdefg", node("a", ACTIVE, epoch=2), True),
+        ("a", "bcdefgh", node("a", ACTIVE, epoch=2), False),
+        ("ab", "c", node("a", JOINING, epoch=2), False),
+        ("ab", "c", node("a", ACTIVE, incarnation=2), False),
+        ("ab", "c", node("d", ACTIVE), False),
+    ],
+)
+def test_it_is_known_that_two_sides_have_met_where_many_were_dead_and_one_has_owned_all_the_time(
+    dead: str, there: str, back: MemberRecord, reunited: bool
+) -> None:
+    known = members(*map(node, dead + there))
+    known.learn([node(name, DEAD) for name in dead], 0.0)
+    learned = known.learn([node(there[0], epoch=5), back], 10.0, sender=back.id, sees=len(dead))
+    assert (learned.changed, learned.reunited) == (2, reunited)
+    assert not known.learn([node(dead[-1], ACTIVE, epoch=2)], 10.0).reunited or not reunited, "it is told once"
 
 
 def test_of_the_dead_that_never_answered_no_more_count_than_may_be_there_by_others_word() -> None:
@@ -419,7 +473,7 @@ def test_who_cannot_be_reached_owns_nothing_whatever_it_says_and_is_among_no_ran
     turns = {record.id for _ in range(8) if (record := known.next_target()) is not None}
     assert turns == {node("a").id, hidden.id}, "it is looked after like the others"
     known.learn([hidden.turned(DEAD)], 0.0)
-    assert known.some_dead() is None, "it comes back by itself"
+    assert known.dead() == [], "it comes back by itself"
     reached = replace(node("h", ACTIVE, incarnation=2), features=())
     known.learn([reached], 0.0)
     assert len(known.some(5)) == 2, "it was started again, and takes connections now"

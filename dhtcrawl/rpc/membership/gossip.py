@@ -98,6 +98,11 @@ class Gossip:
         return self._listeners.on_declared_dead
 
     @property
+    def on_reunited(self) -> list[Callable[[], None]]:
+        """The functions that are called when one has been found to own that was taken for dead; the view has it."""
+        return self._listeners.on_reunited
+
+    @property
     def counters(self) -> GossipCounters:
         return self._probes.counters
 
@@ -251,6 +256,8 @@ class Gossip:
             self._declared_dead()
         elif learned.changed:
             self._listeners.publish()
+        if learned.reunited:
+            self._listeners.tell(self._listeners.on_reunited)
 
     def _note_forged(self, sender: MemberRecord | None) -> None:
         """Say it once when rows were not signed by the nodes that they are about; there may be thousands a second."""
@@ -266,7 +273,7 @@ class Gossip:
         self.counters.unsigned = rows.unsigned
 
     def _declared_dead(self) -> None:
-        self._listeners.declared_dead()
+        self._listeners.tell(self._listeners.on_declared_dead)
         self._listeners.publish()
         self._probes.tell(STATE_TOLD)
 
@@ -277,6 +284,7 @@ class _Listeners:
     def __init__(self, members: Members) -> None:
         self.on_change: list[Callable[[View], None]] = []
         self.on_declared_dead: list[Callable[[], None]] = []
+        self.on_reunited: list[Callable[[], None]] = []
         self._members = members
         self._published = members.view()
         self._publishing = False
@@ -295,8 +303,9 @@ class _Listeners:
         finally:
             self._publishing = False
 
-    def declared_dead(self) -> None:
-        for callback in list(self.on_declared_dead):
+    def tell(self, callbacks: Iterable[Callable[[], None]]) -> None:
+        """Call each of them."""
+        for callback in list(callbacks):
             _guarded(callback)
 
 
@@ -348,19 +357,34 @@ class _Unseen:
         self._spread = spread
         self._strangers: OrderedDict[Contact, float] = OrderedDict()  # asked; not again until then
         self._dead_probe_at = 0.0
+        self._lost_asked_at = float("-inf")
+        self._dead_asked = members.me.id[0]  # not all begin with the same one
 
     def begin(self, now: float) -> None:
         """The first of the dead is asked some time after this."""
         self._dead_probe_at = now + self._spread(self._settings.dead_probe_s)
 
     def ask(self, table: Iterable[Contact], now: float) -> None:
-        """Ask a few strangers, and now and then one that is taken for dead."""
+        """Ask a few strangers, now and then one that is taken for dead, and more often if many are."""
         self._ask_strangers(table, now)
+        self._ask_lost(now)
         if now >= self._dead_probe_at:
             self.begin(now)
-            dead = self._members.some_dead()
-            if dead is not None:
-                self._probes.begin(dead.address, dead.id, ignore)
+            dead = self._members.dead()
+            if dead:
+                asked = self._next_of(dead)
+                self._probes.begin(asked.address, asked.id, ignore)
+
+    def _ask_lost(self, now: float) -> None:
+        lost = self._members.dead(lost=True)
+        if lost and now - self._lost_asked_at >= self._settings.lost_every_s(len(self._members), len(lost)):
+            self._lost_asked_at = now
+            # It is not told that it is taken for dead: it tells us, if we are.
+            self._probes.begin(self._next_of(lost).address, None, ignore)
+
+    def _next_of(self, dead: Sequence[MemberRecord]) -> MemberRecord:
+        self._dead_asked += 1
+        return dead[self._dead_asked % len(dead)]
 
     def _ask_strangers(self, table: Iterable[Contact], now: float) -> None:
         asked = 0

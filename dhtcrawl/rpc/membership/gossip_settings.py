@@ -26,6 +26,7 @@ class GossipSettings:
     exchange_s: float = 20.0  # all records with a random member; more rarely in swarms of more than 32
     exchange_retry_s: float = 2.0  # as long as none succeeded
     dead_probe_s: float = 30.0  # one of those taken for dead is asked: a partition may have ended
+    lost_probe_s: float = 1.0  # where more are dead than there, each is asked so often by all together
     stranger_timeout_s: float = 0.4
     stranger_s: float = 300.0  # a contact of the routing table that does not answer `hello` is not asked again
     strangers_max: int = 1024
@@ -37,3 +38,10 @@ class GossipSettings:
     told_s: float = 3600.0  # for so long the exchange of all records names them
     kept_s: float = 86_400.0  # for so long old gossip does not bring them back, and DEAD ones are asked
     activation_s: float = 120.0  # a newcomer that said `activate` confirms it by gossip within this time
+
+    def lost_every_s(self, members: int, lost: int) -> float:
+        """How long a member waits before it asks another of those that are `lost`.
+
+        All of them together ask each every `lost_probe_s`; in a large swarm each member asks each every `dead_probe_s`.
+        """
+        return min(self.dead_probe_s, members * self.lost_probe_s) / lost

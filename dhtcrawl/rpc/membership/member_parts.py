@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping
 from operator import attrgetter
 from typing import TypeVar
 
@@ -70,6 +70,10 @@ class AskingOrder:
         if len(self._met) > MET_MAX:
             self._met.popitem(last=False)
 
+    def has_met(self, node_id: bytes) -> bool:
+        """Whether a node, here or not, has ever answered."""
+        return node_id in self._met
+
     @property
     def unmet(self) -> Collection[bytes]:
         """Those that have come and have not answered yet."""
@@ -111,14 +115,6 @@ class AskingOrder:
         if self._unmet:
             ids = [node_id for node_id in ids if node_id not in self._unmet] or ids
         return self._rng.sample(ids, min(n, len(ids)))
-
-    def one(self, of: Sequence[T]) -> T:
-        """One at random.
-
-        Raises:
-            IndexError: there is none.
-        """
-        return self._rng.choice(of)
 
 
 class ShownMembers:

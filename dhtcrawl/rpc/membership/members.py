@@ -40,18 +40,29 @@ from dhtcrawl.rpc.membership.view import Member, MemberState, View
 FINGERPRINT_BYTES = 8
 # So many members that have never answered us are believed in at a time on others' word, or as many as have answered.
 HEARSAY_MAX = 8
+# Who comes back from the dead and has owned all the time was on the other side of a cut, if as many were taken for
+# dead as an eighth of those that are there. Sides of one size are meant; a member that plays dead stops no large swarm.
+CUT_SHARE = 8
 
 
 class Learned(NamedTuple):
-    """What hearing records came to. `declared_dead`: the others took us for dead, and we are JOINING again."""
+    """What hearing records came to.
+
+    `declared_dead`: the others took us for dead, and we are JOINING again. `reunited`: many were taken for dead, and
+    one of them has owned all the time, on the other side of a cut.
+    """
 
     changed: int = 0
     refuted: bool = False
     declared_dead: bool = False
+    reunited: bool = False
 
     def plus(self, other: Learned) -> Learned:
         return Learned(
-            self.changed + other.changed, self.refuted or other.refuted, self.declared_dead or other.declared_dead
+            self.changed + other.changed,
+            self.refuted or other.refuted,
+            self.declared_dead or other.declared_dead,
+            self.reunited or other.reunited,
         )
 
 
@@ -295,10 +306,12 @@ class Members:
         if self._face(record.id) != before or restarted:
             self._show(record.id)
         refuted = known is not None and known.state is NodeState.DEAD and not record.state.is_gone and not restarted
-        if refuted and record.owns:
-            # It has refuted, so others heard it all the time: what we took for dead was on their side of a cut.
-            self._forget_verdicts(NodeState.DEAD, heard)
-        return Learned(1)
+        if not (refuted and record.owns):
+            return Learned(1)
+        # It has refuted, so others heard it all the time: what we took for dead was on their side of a cut.
+        dead = 1 + self.dead_count
+        self._forget_verdicts(NodeState.DEAD, heard)
+        return Learned(1, reunited=CUT_SHARE * dead >= len(self))
 
     def _has_place(self, record: MemberRecord, known: MemberRecord | None, heard: _HeardFrom) -> bool:
         """Whether there is one for what another says of a node: identities are free, so not for any number of them."""
@@ -382,11 +395,24 @@ class Members:
         dead = [record.id for _, record in self._gone.values() if record.state is NodeState.DEAD]
         return self._asking.counted(dead, HEARSAY_MAX)
 
-    def some_dead(self) -> MemberRecord | None:
-        """A random one of those taken for dead that can be reached: perhaps it was the network."""
-        gone = (record for _, record in self._gone.values())
-        dead = [record for record in gone if record.state is NodeState.DEAD and not record.is_outbound]
-        return self._asking.one(dead) if dead else None
+    def dead(self, *, lost: bool = False) -> list[MemberRecord]:
+        """Those taken for dead that can be reached: perhaps it was the network.
+
+        With `lost` those of them that had answered, if the dead are more than those that are there, else none: there
+        may be a cut, whose end is to be noticed soon. The smaller side asks, which joins anew when it hears of the
+        other. Who makes up the dead has none of them asked.
+        """
+        dead = [record for _, record in self._gone.values() if record.state is NodeState.DEAD]
+        dead = [record for record in dead if not record.is_outbound]
+        if not lost:
+            return dead
+        met = [record for record in dead if self._asking.has_met(record.id)]
+        return met if met and self._are_fewer_than(met) else []
+
+    def _are_fewer_than(self, lost: list[MemberRecord]) -> bool:
+        """Whether fewer are there than are dead; of as many, whether the lowest id is not here."""
+        here, dead = len(self), self.dead_count
+        return here < dead or (here == dead and min(map(_id_of, lost)) < min([self._me.id, *self._live]))
 
     def suspect(self, asked: MemberRecord, now: float) -> bool:
         """Suspect a member that did not answer; False when it has refuted since, or is suspected already."""

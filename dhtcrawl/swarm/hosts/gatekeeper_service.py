@@ -97,6 +97,11 @@ class GatekeeperService:
             self.keeper.took_over(self._clock.monotonic(), lambda host: gatekeeper_in(old, host) == me)
         return lambda host: gatekeeper_in(old, host) != gatekeeper_in(view, host)
 
+    def reunited(self) -> None:
+        """Note that other nodes, which were taken for dead, have been gatekeepers as well."""
+        if self._fit():
+            self.keeper.took_over(self._clock.monotonic(), lambda host: False)
+
     def export(self, wanted: Callable[[str], bool]) -> tuple[calls.HostStateRow, ...]:
         """Rows of the hosts that `wanted` names, which are dropped here; call it until it returns none."""
         return wire.state_rows(self.keeper.export(wanted, self._clock.monotonic(), calls.HOST_ROWS_MAX))

@@ -150,6 +150,17 @@ class HostLeases:
         self.office.keeper.forget_all()
         self._awake.set()
 
+    def reunited(self) -> None:
+        """End all leases, and let hosts rest as after a takeover: others, who have leases too, were taken for dead.
+
+        The swarm was cut in two, and each side had a gatekeeper for each host. What one of them leased, no gatekeeper
+        of now knows, and who holds it may not have heard yet.
+        """
+        log.info("the swarm was cut in two: all leases of hosts end, and hosts rest until those of others have ended")
+        self.office.reunited()
+        self.book.void()
+        self._awake.set()
+
     async def release(self, timeout_s: float = 1.0) -> None:
         """Ask for no more hosts and give back those without a request under way; call it before cancelling `run`."""
         self._released = True

@@ -83,6 +83,14 @@ class _Due:
         return bool(self.asks or self.renewals or self.overdue or self.free or self.returns)
 
 
+class _Former:
+    """What was leased before."""
+
+    def __init__(self) -> None:
+        self.moved: list[tuple[float, Callable[[str], bool]]] = []  # the last changes of gatekeepers
+        self.ended_at = -math.inf  # since when all is leased anew
+
+
 @loop_state
 class LeaseHolder(HostBook):
     """The clocks of all hosts at one node of a swarm, with their leases and wishes."""
@@ -108,7 +116,7 @@ class LeaseHolder(HostBook):
         self._in_hand: dict[str, LeasedClock] = {}
         self._wished: dict[str, LeasedClock] = {}
         self._due = _Due()
-        self._moved: list[tuple[float, Callable[[str], bool]]] = []  # the last changes of gatekeepers
+        self._former = _Former()
 
     def clock(self, host: str) -> LeasedClock:
         """The clock of `hostname[:port]`."""
@@ -208,6 +216,9 @@ class LeaseHolder(HostBook):
     def granted(self, ask: LeaseAsk, granted: Granted, asked_at: float, now: float) -> None:
         """Take a grant: the host is ours, or ours for longer. `asked_at` is from before the ask was sent."""
         clock = self.clock(ask.host)
+        if asked_at < self._former.ended_at:
+            self._late(clock, ask, granted)
+            return
         if ask.lease_id != NO_LEASE:
             self._renewed(clock, ask, granted, asked_at)
             return
@@ -239,6 +250,15 @@ class LeaseHolder(HostBook):
             self._return(clock)
         else:
             self._arm(clock)
+
+    def _late(self, clock: LeasedClock, ask: LeaseAsk, granted: Granted) -> None:
+        """Take no grant that was asked for before all leases ended: who gave it may be gatekeeper no more."""
+        if ask.lease_id != NO_LEASE:
+            self.not_renewed(ask, self.now(), refused=True)
+            return
+        self._due.returns.append(GiveBack(clock.host, granted.lease_id, None, clock.hold_until))
+        self.waiting(clock.host, self.now())
+        self._wake()
 
     def waiting(self, host: str, until: float, *, unanswered: bool = False) -> None:
         """Wait for an offer of the host; without one, ask for it again at `until`.
@@ -274,21 +294,22 @@ class LeaseHolder(HostBook):
 
         A lease that a former gatekeeper gave may last up to `former_until`.
         """
-        self._moved.append((former_until, moved))
-        del self._moved[:-CHANGES_MAX]
+        self._former.moved.append((former_until, moved))
+        del self._former.moved[:-CHANGES_MAX]
         for host in list(self._wished):
             if moved(host):
                 self.offered(host)
 
     def void(self) -> None:
-        """End all leases, after the node was taken for dead or did not run for a while."""
+        """End all leases, and those that are asked for: the node was taken for dead, did not run, or was cut off."""
+        self._former.ended_at = self.now()
         for clock in list(self._in_hand.values()):
             lease = clock.lease
             if lease is not None and clock.leased:
                 lease.deadline, lease.requests = min(lease.deadline, self.now()), 0
                 self._arm(clock)
             else:
-                self._wish_again(clock, self._take(clock))
+                self._wish_again(clock, self._take(clock), soon=True)
 
     def release(self) -> None:
         """Give back every host without a request under way."""
@@ -325,7 +346,7 @@ class LeaseHolder(HostBook):
 
     def former_until(self, host: str) -> float:
         """Until when a lease that a former gatekeeper of a host gave may last; minus infinity: there was none."""
-        return max((until for until, moved in self._moved if moved(host)), default=-math.inf)
+        return max((until for until, moved in self._former.moved if moved(host)), default=-math.inf)
 
     def began(self, clock: LeasedClock) -> None:
         """Note that a request is under way."""
@@ -462,10 +483,19 @@ class LeaseHolder(HostBook):
             self._wake()
         self._wish_again(clock, lease)
 
-    def _wish_again(self, clock: LeasedClock, lease: Lease) -> None:
-        """Wish for the host of a lease that is over, if a crawl has waited for its renewal."""
-        if lease.renewal.awaited_s is not None and clock.wish is None:
+    def _wish_again(self, clock: LeasedClock, lease: Lease, *, soon: bool = False) -> None:
+        """Wish for the host of a lease that is over, if a crawl has waited for its renewal.
+
+        With `soon` nobody is asked before the next turn, not this node either.
+        """
+        if lease.renewal.awaited_s is None or clock.wish is not None:
+            return
+        if not soon:
             self._wish(clock, lease.renewal.awaited_s)
+            return
+        clock.wish = Wish(lease.renewal.awaited_s)
+        self._wished[clock.host] = clock
+        self._arm(clock)
 
 
 def _ask(clock: LeasedClock, wish: Wish, now: float) -> LeaseAsk:
