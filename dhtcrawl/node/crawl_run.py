@@ -324,7 +324,7 @@ class CrawlRun:
 
     def changed(self, record: CrawlRecord) -> None:
         """The crawl's record has changed."""
-        if record.adopted != self.state.record.adopted:
+        if record.heirs != self.state.record.heirs:
             self.copying.holders_changed()
         if record.changes != self.state.record.changes:
             self.parts.origins.change(record.settings)

@@ -197,6 +197,7 @@ def build(
         ground.node.ports.key,
         lambda: planes.peers.view,
         lambda node: planes.gossip.members.get(node) is not None,
+        incarnation=ground.node.incarnation,
         passed_on=ground.network.commanded_anywhere,
     )
     crawls = CrawlRecords(planes.peers, ground.registry, ground.node.committer, authority)
@@ -338,7 +339,7 @@ def build_lifecycle(
     auditor = Auditor(peers, committer)
     registry.serve(AuditKeys, auditor.on_audit_keys)
     Exports(committer, ground.archive_of, runs.wait_for_end).serve(registry)
-    adoption = Adoption(peers, committer, ground.archive_of, runs.records.name_heir, runs.once_made)
+    adoption = Adoption(peers, committer, ground.archive_of, runs.records, runs.once_made)
     registry.serve(Adopt, adoption.on_adopt)
     CrawlCalls(peers, committer, runs, ground.node.incarnation).serve(registry)
     assignments.serve(registry, runs.of)

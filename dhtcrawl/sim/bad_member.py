@@ -7,7 +7,7 @@ is bad:
     forgets   it acks what it is given to keep, and takes tasks that it is lent, and keeps and does nothing
     answers   at random: codes, places where a key's owner is not, old answers to other calls, what is none
     invents   one thing a second for a minute, to one of the others: links, records of pages that no page leads to,
-              rests of hosts; a crawl to which it adds for ever would not end
+              rests of hosts, that it is the heir of nodes; a crawl to which it adds for ever would not end
 
 It says nothing of a task that another node owns but what an honest node would, nor of members: that a member can claim
 tasks to be over, and make up members and deaths, is known, and stands in SECURITY.md.
@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -48,8 +49,11 @@ from dhtcrawl.sim.loop import on_host
 from dhtcrawl.sim.scenario import Manner
 from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage.store import bequests
+from dhtcrawl.storage.store.crawl_record import to_wire
 from dhtcrawl.storage.store.records import State
 from dhtcrawl.swarm.calls.hosts import SPAN_MS_MAX, AskHosts, AskRow
+from dhtcrawl.swarm.calls.lifecycle import TellCrawl
 from dhtcrawl.url import host_of
 
 _SAYS_EVERY_S: Final = 1.0
@@ -57,7 +61,7 @@ _SAYS: Final = 60
 # The longest rest of a host in a simulation with a member that asks for a day's.
 REST_MAX_S: Final = 30.0
 _OLD_ANSWERS: Final = 16
-# Bodies that it takes over would lie with it alone, as would copies; it never takes any.
+# Bodies that it takes over would lie with it alone, as would copies; it never takes any, but may say that it has.
 _BODY_CALLS: Final = ("adopt", "copy_pages")
 _KEPT: Final = (StoreTask, StoreBackup, DeleteBackup)
 
@@ -76,6 +80,7 @@ class BadMember:
         self._fetched: set[str] = set()
         self._begun = False
         self._old: deque[Result] = deque(maxlen=_OLD_ANSWERS)
+        self._left: dict[str, bytes] = {}  # what nodes that leave have signed for it
 
     # What it does
 
@@ -92,6 +97,8 @@ class BadMember:
             if hello.node_id == host.id or not self._begun:
                 return handler(hello, message)
             if isinstance(message, Call) and message.name in _BODY_CALLS:
+                if message.name == "adopt":
+                    self._left[bequests.name_of(hello.node_id, host.id)] = message.args["bequest"]
                 return Refused("failed")
             return self._answer(lambda: handler(hello, message), message)
 
@@ -145,7 +152,7 @@ class BadMember:
 
     async def _say(self, swarm: SwarmNode, other: bytes) -> None:
         rng = self._rng
-        peers, what = swarm.peers, rng.choice(("links", "records", "rests"))
+        peers, what = swarm.peers, rng.choice(("links", "records", "rests", "heirs"))
         if what in ("links", "records"):
             invented = [self._invented(rng) for _ in range(rng.randint(1, 20))]
             rows = [(self._spec.key_of(url), url, rng.randint(0, 3), self._spec.seeds[0]) for url in invented]
@@ -156,9 +163,24 @@ class BadMember:
                 state = rng.choice((State.PENDING, State.FETCHED, State.DEAD))
                 records = tuple(RecordRow(*row, 0, False, 1, int(state), 0, 1) for row in rows)
                 await peers.ask(other, StoreBackup(self._crawl, records))
+        elif what == "heirs":
+            await self._inherit(swarm, other)
         else:
             row = AskRow(host_of(rng.choice(self._spec.seeds)), SPAN_MS_MAX, SPAN_MS_MAX, b"")
             await peers.call(other, AskHosts((row,)))
+
+    async def _inherit(self, swarm: SwarmNode, other: bytes) -> None:
+        """Say that it is the heir: of whom it was left pages that it has not taken, or of all that took part."""
+        record, key = swarm.crawls.get(self._crawl), swarm.node.ports.key
+        if record is None:
+            return
+        said = self._left
+        if not said or self._rng.random() < 0.5:
+            made = bequests.made(key, self._crawl, swarm.id, bequests.first_number(2**20))
+            others = [bytes.fromhex(node) for node in record.participants if node != swarm.id.hex()]
+            said = {false.name: false.packed() for false in (made._replace(node_id=node) for node in others)}
+        told = replace(record, bequests=record.bequests | said)
+        await swarm.peers.call(other, TellCrawl(to_wire(told)))
 
     def _invented(self, rng: Random) -> str:
         """A URL that no page leads to: on a host of the crawl mostly, where it is 404, and else out of scope."""

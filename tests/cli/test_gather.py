@@ -17,13 +17,14 @@ from dhtcrawl.cli.gather import gather
 from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.runtime import STORE_DIR
 from dhtcrawl.errors import StorageFull, UsageError
+from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.collect import gather_files
 from dhtcrawl.storage.collect.export import Row
 from dhtcrawl.storage.collect.facts import CrawlFacts, read_facts
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.outputs.verify import verify
-from dhtcrawl.storage.store import catalog, keys
+from dhtcrawl.storage.store import bequests, catalog, keys
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.engine import LevelEngine
 from dhtcrawl.storage.store.records import State, pack, unpack, unpack_task
@@ -534,7 +535,8 @@ def leave(parts: list[Part], leaver: int, heir: int) -> CrawlRecord:
                 there.put(full, value)
     for name in gone.archive.names():
         there.archive.open(name, 0).append(bytes(gone.file(name)))
-    return replace(record(), ended="complete", adopted={gone.node: there.node})
+    bequest = bequests.made(SimKey(bytes.fromhex(gone.node)), CRAWL, bytes.fromhex(there.node), 1)
+    return replace(record(), ended="complete", bequests={bequest.name: bequest.packed()})
 
 
 def link_keys(out: Path) -> list[tuple[bytes, bytes]]:
@@ -583,7 +585,7 @@ def test_a_node_that_came_back_and_its_heir_both_have_its_pages(
 
 def test_pages_of_a_node_that_left_them_to_nobody_are_not_taken_from_another(swarm: Crawled, tmp_path: Path) -> None:
     parts, said = swarm.copy(), list[str]()
-    known = replace(leave(parts, 0, 1), adopted={})
+    known = replace(leave(parts, 0, 1), bequests={})
     summary = gather_as(known, FakeSource([parts[1], parts[2]]), tmp_path / "out", said)
     assert not summary.complete
     assert len(said) == 1

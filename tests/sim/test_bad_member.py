@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from dhtcrawl.sim.swarm import SimConditions, SimHost, SimSwarm
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
+from dhtcrawl.storage.store import bequests
 
 
 def run(manner: str) -> ScenarioResult:
@@ -38,6 +40,25 @@ def test_what_a_bad_member_loses_is_found_where_it_was_not_to_be_lost(monkeypatc
     result = run(Manner.FORGETS)
     assert result.lost == len(result.violations) > 0
     assert result.violations[0].startswith("I3: ")
+
+
+# A node is gone for good, and one leaves: the bad member says that it has their pages.
+WITH_HEIRS = Scenario(
+    nodes=6, hosts=3, pages=50, delay_s=0.05, crashes=1, away_s=-1, leaves=1, crash_every_s=2, holder_grace_s=20
+)
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_nothing_is_lost_for_a_member_that_says_to_be_the_heir_of_all(seed: int) -> None:
+    result = simulate_swarm(replace(WITH_HEIRS, bad_member=Manner.INVENTS), seed)
+    assert (result.lost, result.violations) == (0, [])
+    assert result.pages > 0
+
+
+def test_heirs_by_their_own_word_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bequests, "is_signed", lambda *_: True)
+    result = simulate_swarm(replace(WITH_HEIRS, bad_member=Manner.INVENTS), 4)
+    assert result.lost == len(result.violations) > 0
 
 
 async def test_a_member_that_answers_pings_and_nothing_else_holds_up_no_newcomer_for_good() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import zlib
+from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import msgpack
@@ -15,9 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.config import CrawlSettings
+from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage.store import crawl_record
+from dhtcrawl.storage.store import bequests, crawl_record
 from dhtcrawl.storage.store.crawl_record import (
+    BEQUESTS_MAX,
     COMPLETE,
     FAILED,
     INFLATED_BYTES_MAX,
@@ -35,9 +39,11 @@ from dhtcrawl.storage.store.crawl_record import (
     changed,
     fits_the_wire,
     from_wire,
+    heir_of,
     left_to,
     lowered,
     merge_crawls,
+    new_record,
     read_fields,
     to_wire,
     with_settings,
@@ -48,6 +54,18 @@ from dhtcrawl.storage.store.setting_changes import SettingChanges
 NONCE = bytes(range(16))
 SPEC = make_spec(["http://a.example/", "http://b.example/x"], CrawlSettings(depth=3, exclude=("x", "é"), delay_s=0.5))
 RECORD = CrawlRecord(SPEC.crawl_id(NONCE), SPEC, NONCE)
+
+
+def left(leaver: str, heir: str, number: int = 1) -> dict[str, bytes]:
+    """What a node that left has signed, as the record has it."""
+    made = bequests.made(SimKey(bytes.fromhex(leaver)), RECORD.crawl_id, bytes.fromhex(heir), number)
+    return {made.name: made.packed()}
+
+
+def all_left(*said: tuple[str, str]) -> dict[str, bytes]:
+    return dict(ChainMap(*(left(*each) for each in said)))
+
+
 HEX_IDS = st.sampled_from([digit * 40 for digit in "0123456789abcdef"])
 
 COUNTS, TIMES = st.sampled_from([0, 1, 127, 128, 2**63 - 1]), st.sampled_from([0.0, 0.5, 60.0])
@@ -63,11 +81,14 @@ RECORDS = st.builds(
     st.integers(0, 3),
     st.lists(HEX_IDS, max_size=4),
     st.dictionaries(HEX_IDS, HEX_IDS, max_size=3),
-    st.dictionaries(st.sampled_from(["pages", "seconds"]), st.integers(0, 9) | st.floats(0, 9), max_size=2),
+    st.fixed_dictionaries({}, optional={"pages": st.integers(0, 9), "seconds": st.floats(0, 9)}),
     st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([b"\x01", b"\x02"]), max_size=4),
     st.one_of(
         st.none(),
         st.builds(SettingChanges, st.sampled_from([1, 2, 127, 128, 65_536]), TIMES, COUNTS, COUNTS, TIMES, st.none()),
+    ),
+    bequests=st.lists(st.builds(left, HEX_IDS, HEX_IDS, st.integers(0, 3)), max_size=3).map(
+        lambda said: dict(ChainMap(*said))
     ),
 )
 
@@ -83,6 +104,7 @@ def test_copies_merge_in_any_order_and_any_number_of_times(
         # Where a list is full, too.
         patch.setattr(crawl_record, "ALIASES_MAX", most)
         patch.setattr(crawl_record, "PARTICIPANTS_MAX", most)
+        patch.setattr(crawl_record, "BEQUESTS_MAX", most)
         patch.setattr(crawl_record, "LATER_MAX", most)
         ab = merge_crawls(a, b)
         assert ab == merge_crawls(b, a)
@@ -92,6 +114,7 @@ def test_copies_merge_in_any_order_and_any_number_of_times(
         assert (a.digest == b.digest) == (merge_crawls(a, a) == merge_crawls(b, b))
         assert len(ab.aliases) <= most
         assert len(ab.adopted) <= most
+        assert len(ab.bequests) <= most
 
 
 @given(a=RECORDS, b=RECORDS)
@@ -165,8 +188,8 @@ def test_who_knows_a_record_as_it_was_and_hears_what_is_new_knows_all_of_it(
 
 def test_what_is_new_is_told_in_the_order_of_ids() -> None:
     ids = [f"{n:040x}" for n in range(50)]
-    left = replace(RECORD, adopted=dict(zip(reversed(ids), ids, strict=True)))
-    assert list(msgpack.unpackb(zlib.decompress(to_wire(left, RECORD)))["adopted"]) == ids
+    gone = replace(RECORD, bequests=all_left(*((each, "f" * 40) for each in reversed(ids))))
+    assert [name[:40] for name in msgpack.unpackb(zlib.decompress(to_wire(gone, RECORD)))["bequests"]] == ids
 
 
 def test_a_change_costs_little_however_many_took_part() -> None:
@@ -260,6 +283,12 @@ NO_RECORDS = {
     "participants that are bytes": wire(participants=bytes(20)),
     "adoptions by nobody": wire(adopted={"a" * 40: 1}),
     "a list of adoptions": wire(adopted=["a" * 40]),
+    "a bequest to nobody": wire(bequests={"a" * 40: bytes(104)}),
+    "a bequest by letters that are no id": wire(bequests={f"{'A' * 40} {'b' * 40}": bytes(104)}),
+    "a bequest that is too short": wire(bequests={f"{'a' * 40} {'b' * 40}": bytes(103)}),
+    "a bequest in words": wire(bequests={f"{'a' * 40} {'b' * 40}": "b" * 104}),
+    "a list of bequests": wire(bequests=["a" * 40]),
+    "too many bequests": wire(bequests={f"{n:040x} {'b' * 40}": bytes(104) for n in range(BEQUESTS_MAX + 1)}),
     "a spec that is no map": spec_of(lambda _: [1]),
     "no seeds": spec_of(lambda fields: fields.pop("seeds") and None),
     "an empty list of seeds": spec_of(lambda fields: fields.update(seeds=[])),
@@ -447,7 +476,19 @@ def test_a_known_crawl_needs_no_spec_and_another_one_does() -> None:
     | st.binary(max_size=40).map(zlib.compress)
     | st.dictionaries(
         st.sampled_from(
-            ["crawl", "spec", "nonce", "version", "state", "aliases", "participants", "adopted", "totals", "ended"]
+            [
+                "crawl",
+                "spec",
+                "nonce",
+                "version",
+                "state",
+                "aliases",
+                "participants",
+                "adopted",
+                "totals",
+                "ended",
+                "bequests",
+            ]
         ),
         st.recursive(
             st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.binary() | st.text(),
@@ -480,9 +521,68 @@ def test_no_spec_of_a_peer_raises_anything_else_or_is_another_than_its_bytes(fie
     assert record.spec.crawl_id(NONCE) == record.crawl_id
 
 
+@given(RECORDS, RECORDS)
+def test_of_what_a_node_has_bequeathed_the_last_counts_and_more_than_what_nobody_signed(
+    a: CrawlRecord, b: CrawlRecord
+) -> None:
+    merged = merge_crawls(a, b)
+    said = [each for record in (a, b) for each in bequests.bequests_of(record.bequests)]
+    for leaver in (digit * 40 for digit in "0123456789abcdef"):
+        of_it = [each for each in said if each.node_id.hex() == leaver]
+        last = max(of_it, key=attrgetter("number", "heir"), default=None)
+        heir = merged.adopted.get(leaver) if last is None else last.heir.hex()
+        assert merged.heirs.get(leaver) == (None if heir == leaver else heir)
+
+
+def test_a_bequest_to_itself_says_that_nobody_has_the_pages() -> None:
+    a, b = "a" * 40, "b" * 40
+    given = replace(RECORD, adopted={a: b}, bequests=left(a, b, 1))
+    kept = merge_crawls(given, replace(RECORD, bequests=left(a, a, 2)))
+    assert (heir_of(given, a, {b}.__contains__), heir_of(kept, a, {b}.__contains__)) == (b, None)
+    assert left_to(given, b) == left_to(kept, b) == (a,), "what it has of before may be gathered there"
+    again = merge_crawls(kept, replace(RECORD, bequests=left(a, b, 3)))
+    assert heir_of(again, a, {b}.__contains__) == b
+
+
+def test_of_several_that_took_the_pages_the_last_is_the_heir_and_all_may_have_them() -> None:
+    a, b, c = "a" * 40, "b" * 40, "c" * 40
+    known = replace(RECORD, bequests=left(a, c, 1) | left(a, b, 2))
+    assert known.heirs == {a: b}
+    assert left_to(known, b) == left_to(known, c) == (a,)
+
+
+def test_heirs_that_nobody_signed_are_told_of_crawls_without_an_author_only() -> None:
+    """Such a crawl was begun before authors were known; the store may have them of others, too."""
+    ours = new_record(SPEC, NONCE, SimKey(bytes(20)))
+    unsigned = {"a" * 40: "b" * 40}
+    for record, told in ((RECORD, unsigned), (ours, {})):
+        known = replace(record, adopted=unsigned)
+        assert from_wire(to_wire(known)).adopted == told
+        assert (known.digest == record.digest) == (told == {})
+        assert msgpack.unpackb(zlib.decompress(to_wire(known, record)))["adopted"] == told
+        assert read_fields(record.crawl_id, write_fields(known)).heirs == unsigned
+
+
+def test_a_bequest_of_another_crawl_node_heir_or_number_is_not_signed() -> None:
+    key, other = SimKey(bytes(20)), SimKey(bytes([1] * 20))
+    made = bequests.made(key, RECORD.crawl_id, other.node_id, 7)
+    assert bequests.read(made.name, made.packed()) == made
+    assert bequests.is_signed(made, RECORD.crawl_id, other)
+    assert not bequests.is_signed(made, bytes(16), other)
+    for forged in (
+        made._replace(node_id=other.node_id),
+        made._replace(node_id=other.node_id, public=other.public),
+        made._replace(heir=key.node_id),
+        made._replace(number=8),
+        made._replace(public=other.public),
+        made._replace(signature=other.sign(b"")),
+    ):
+        assert not bequests.is_signed(forged, RECORD.crawl_id, other)
+
+
 def test_pages_that_were_left_are_left_on_with_ones_own() -> None:
     a, b, c, d = ("a" * 40, "b" * 40, "c" * 40, "d" * 40)
-    known = replace(RECORD, adopted={a: b, b: c, c: b, d: a})
+    known = replace(RECORD, bequests=all_left((a, b), (b, c), (c, b), (d, a)))
     assert left_to(known, c) == (a, b, d)
     assert left_to(known, b) == (a, c, d)
     assert left_to(known, a) == (d,)

@@ -12,8 +12,10 @@ from storage.stores import CRAWL
 
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.sim.committer import LoopCommitter
+from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.storage.collect import export
-from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store import bequests, keys
+from dhtcrawl.storage.store.bequests import Bequest
 from dhtcrawl.storage.store.committer import GroupRunner
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
@@ -24,7 +26,15 @@ from dhtcrawl.swarm.calls.bodies import Adopt
 from dhtcrawl.swarm.calls.words import Done
 from swarm.fake_peers import FakePeers, node, view_of
 
-LEAVER = node(1)
+LEAVER, LEFT_TO = node(1), node(0)
+
+
+def bequest(leaver: bytes = LEAVER, heir: bytes = LEFT_TO, crawl: bytes = CRAWL) -> Bequest:
+    return bequests.made(SimKey(leaver), crawl, heir, 1)
+
+
+def left(copies: bool = False, leaver: bytes = LEAVER) -> Adopt:
+    return Adopt(CRAWL, bequest(leaver).packed(), copies)
 
 
 def name_of(owner: bytes, number: int = 0) -> str:
@@ -36,16 +46,26 @@ class Side:
 
     def __init__(self) -> None:
         self.engine, self.archive = MemoryEngine(), MemoryDirectory()
-        self.heir_to: list[bytes] = []
+        self.told: list[Bequest] = []
         self.run: Any = None  # of the crawl
 
     def adoption(self, peers: FakePeers) -> Adoption:
         committer = LoopCommitter(GroupRunner(self.engine, sync=False))
-        return Adoption(peers, committer, lambda crawl: self.archive, self.name, self.run_of)
+        return Adoption(peers, committer, lambda crawl: self.archive, self, self.run_of)
 
-    async def name(self, crawl: bytes, node: bytes) -> None:
+    # What the crawl's record says
+
+    def bequest_to(self, crawl: bytes, heir: bytes) -> Bequest | None:
+        return bequest(heir=heir) if crawl == CRAWL else None
+
+    def left_here(self, crawl: bytes, node: bytes, packed: bytes) -> Bequest | None:
+        found = bequests.read(bequests.name_of(node, LEFT_TO), packed)
+        assert found is not None
+        return found if bequests.is_signed(found, crawl, SimKey(node)) else None
+
+    async def bequeathed(self, crawl: bytes, bequest: Bequest) -> None:
         assert crawl == CRAWL
-        self.heir_to.append(node)
+        self.told.append(bequest)
 
     async def run_of(self, crawl: bytes) -> Any:
         return self.run
@@ -91,7 +111,7 @@ async def adopt(leaver: Side, heir: Side, copies: bool = False, **calls: Callabl
     peers.calls = leaver.calls() | calls
     adoption = heir.adoption(peers)
     async with asyncio.timeout(100.0):
-        return await adoption.on_adopt(LEAVER, Adopt(CRAWL, copies))
+        return await adoption.on_adopt(LEAVER, left(copies))
 
 
 def leaving() -> Side:
@@ -113,7 +133,7 @@ async def test_files_pages_links_and_books_come_over_whole() -> None:
         assert heir.rows(kind) == leaver.rows(kind)
     assert heir.archive.files == leaver.archive.files
     assert unpack(heir.rows(keys.COUNTERS)[LEAVER]) == {"pages": 7}
-    assert heir.heir_to == [LEAVER]
+    assert heir.told == [bequest()]
 
 
 async def test_copies_of_others_pages_come_over_only_where_there_are_any() -> None:
@@ -176,7 +196,33 @@ async def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> Non
         heir.file(name_of(node(0)), b"own")
         assert isinstance(await adopt(leaving(), heir, **calls), Refused), calls
         assert heir.archive.files[name_of(node(0))] == b"own"
-        assert heir.heir_to == []
+        assert heir.told == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [left(leaver=node(2)), Adopt(CRAWL, bequest(crawl=bytes(16)).packed())],
+    ids=["of another node", "of another crawl"],
+)
+async def test_what_the_leaving_node_has_not_signed_is_not_taken(said: Adopt) -> None:
+    heir, peers = Side(), FakePeers(view_of([0, 1]))
+    refused = await heir.adoption(peers).on_adopt(LEAVER, said)
+    assert isinstance(refused, Refused)
+    assert (refused.reason, peers.called, heir.told) == ("not-adopted", [], [])
+
+
+async def test_a_leaver_sends_what_it_has_signed_for_each_heir_and_none_of_a_crawl_that_is_forgotten() -> None:
+    leaver = Side()
+    peers = FakePeers(view_of([0, 1, 2]))
+    peers.calls["adopt"] = lambda args: {}
+    adoption = leaver.adoption(peers)
+    for heir in (node(1), node(2)):
+        assert await adoption.give(heir, CRAWL)
+    assert await adoption.give(node(1), bytes(16)) is False
+    assert [args["bequest"] for _, _, args in peers.called] == [bequest(heir=node(n)).packed() for n in (1, 2)]
+    await adoption.keep(CRAWL)
+    await adoption.keep(bytes(16))
+    assert leaver.told == [bequest(heir=node(0))], "nobody has its pages but itself"
 
 
 async def test_who_is_asked_again_while_it_takes_has_everything_once() -> None:
@@ -186,10 +232,12 @@ async def test_who_is_asked_again_while_it_takes_has_everything_once() -> None:
     peers.calls = leaver.calls()
     adoption = heir.adoption(peers)
     async with asyncio.timeout(100.0):
-        answers = await asyncio.gather(*(adoption.on_adopt(each, Adopt(CRAWL)) for each in (LEAVER, LEAVER, node(2))))
+        answers = await asyncio.gather(
+            *(adoption.on_adopt(each, left(leaver=each)) for each in (LEAVER, LEAVER, node(2)))
+        )
     assert answers == [Done()] * 3
     assert heir.archive.files == leaver.archive.files
-    assert heir.heir_to == [LEAVER, LEAVER, node(2)]
+    assert sorted(each.node_id for each in heir.told) == [LEAVER, LEAVER, node(2)]
 
 
 async def test_who_leaves_becomes_nobodys_heir_and_waits_for_what_it_is_taking() -> None:
@@ -200,12 +248,12 @@ async def test_who_leaves_becomes_nobodys_heir_and_waits_for_what_it_is_taking()
         peers = FakePeers(view_of([0, 1]))
         peers.calls = leaver.calls()
         adoption = heir.adoption(peers)
-        taking = group.create_task(adoption.on_adopt(LEAVER, Adopt(CRAWL)))
+        taking = group.create_task(adoption.on_adopt(LEAVER, left()))
         await asyncio.sleep(0)
         await adoption.close(1000.0)
         assert taking.done()
         assert heir.rows(keys.PAGE) == leaver.rows(keys.PAGE)
-        refused = await adoption.on_adopt(LEAVER, Adopt(CRAWL))
+        refused = await adoption.on_adopt(LEAVER, left())
         assert isinstance(refused, Refused)
 
 
@@ -221,7 +269,7 @@ async def test_who_leaves_waits_for_no_leaver_that_gives_for_ever(hasten_at: flo
     adoption = heir.adoption(peers)
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group, asyncio.timeout(100.0):
-        taking = group.create_task(adoption.on_adopt(LEAVER, Adopt(CRAWL)))
+        taking = group.create_task(adoption.on_adopt(LEAVER, left()))
         await asyncio.sleep(1.0)
         if hasten_at is not None:
             loop.call_at(loop.time() - 1.0 + hasten_at, adoption.break_off)

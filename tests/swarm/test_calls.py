@@ -36,7 +36,7 @@ from .story import a_world
 
 ROOT = Path(__file__).parents[2]
 CRAWL, NODE, K1, K2 = bytes(16), b"n" * 20, b"a" * 20, b"b" * 20
-LEASE = bytes(8)
+LEASE, BEQUEST = bytes(8), bytes(104)
 PLACE = ("ab" * 20, "x.warc.gz", 7, 9)
 OBSTACLE = ("retry-after", "a.example", "429", 0, None, 27_000)
 REPORT: dict[str, Any] = {
@@ -102,7 +102,7 @@ GOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"codes": b"\0\3"},
     ),
     "stand_in_pages": ({"crawl": CRAWL, "keys": (K1, K2)}, {"found": ((K2, PLACE),)}),
-    "adopt": ({"crawl": CRAWL, "copies": True}, {}),
+    "adopt": ({"crawl": CRAWL, "bequest": BEQUEST, "copies": True}, {}),
     "export_facts": ({"crawl": CRAWL}, {"counters": {"pages": 1}, "rss_bytes_max": 5}),
     "export_rows": ({"crawl": CRAWL, "kind": b"p", "cursor": b""}, {"rows": ((K1, b"x"),), "cursor": None}),
     "export_files": ({"crawl": CRAWL, "after": ""}, {"files": (("x.warc.gz", 9),)}),
@@ -316,8 +316,8 @@ def test_a_call_that_is_not_a_map_is_refused_as_such() -> None:
 
 
 def test_a_default_is_left_out_and_a_default_that_is_sent_is_taken() -> None:
-    assert Adopt(CRAWL).to_map() == {"crawl": CRAWL}
-    assert Adopt.parse({"crawl": CRAWL, "copies": False}) == Adopt(CRAWL)
+    assert Adopt(CRAWL, BEQUEST).to_map() == {"crawl": CRAWL, "bequest": BEQUEST}
+    assert Adopt.parse({"crawl": CRAWL, "bequest": BEQUEST, "copies": False}) == Adopt(CRAWL, BEQUEST)
 
 
 def test_the_longest_lists_fit_onto_the_wire_and_the_limits_are_those_of_the_store() -> None:
@@ -363,15 +363,15 @@ def test_every_class_of_arguments_is_in_the_table() -> None:
 
 
 def test_a_call_is_made_like_a_frozen_dataclass() -> None:
-    adopt = Adopt(CRAWL, copies=True)
-    assert (adopt.crawl, adopt.copies, Adopt(crawl=CRAWL).copies) == (CRAWL, True, False)
-    assert repr(adopt) == f"Adopt(crawl={CRAWL!r}, copies=True)"
-    assert adopt != Adopt(CRAWL)
+    adopt = Adopt(CRAWL, BEQUEST, copies=True)
+    assert (adopt.crawl, adopt.copies, Adopt(crawl=CRAWL, bequest=BEQUEST).copies) == (CRAWL, True, False)
+    assert repr(adopt) == f"Adopt(crawl={CRAWL!r}, bequest={BEQUEST!r}, copies=True)"
+    assert adopt != Adopt(CRAWL, BEQUEST)
     assert adopt != adopt.to_map()
     with pytest.raises(AttributeError):
         setattr(adopt, "copies", False)  # noqa: B010
     make: Callable[..., Adopt] = Adopt
-    for values, named in (((), {}), ((CRAWL, True, 3), {}), ((CRAWL,), {"other": 1}), ((), {"copies": True})):
+    for values, named in (((), {}), ((CRAWL, BEQUEST, True, 3), {}), ((CRAWL,), {"other": 1}), ((), {"copies": True})):
         with pytest.raises(TypeError):
             make(*values, **named)
 

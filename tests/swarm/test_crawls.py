@@ -21,7 +21,7 @@ from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Result
 from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage.store import redirect_targets, tasks
+from dhtcrawl.storage.store import bequests, redirect_targets, tasks
 from dhtcrawl.storage.store.crawl_record import (
     PAUSED,
     RUNNING,
@@ -128,15 +128,50 @@ async def test_a_new_crawl_is_told_to_every_member_and_runs() -> None:
         assert world.running == [made.crawl_id]
 
 
-async def test_an_heir_tells_every_member_once_that_it_is_one() -> None:
+async def test_an_heir_tells_every_member_once_what_the_node_that_left_has_signed() -> None:
     async with a_world() as world:
         crawl = (await world.crawls.publish(record())).crawl_id
         del world.peers.called[:]
-        for _ in range(2):
-            await world.crawls.name_heir(crawl, node(7))
+        bequest = bequests.made(SimKey(node(7)), crawl, node(0), 5)
+        assert world.crawls.left_here(crawl, node(7), bequest.packed()) == bequest
+        older = bequests.made(SimKey(node(7)), crawl, node(0), 4)
+        for each in (bequest, bequest, older):
+            await world.crawls.bequeathed(crawl, each)
         assert sorted(to for to, name, _ in world.peers.called) == [node(1), node(2)]
-        assert from_wire(world.peers.called[0][2]["record"]).adopted == {node(7).hex(): node(0).hex()}
-        await world.crawls.name_heir(b"no such crawl...", node(7))
+        assert from_wire(world.peers.called[0][2]["record"]).heirs == {node(7).hex(): node(0).hex()}
+
+
+async def test_nobody_is_an_heir_without_a_signature_or_of_another_nodes_bequest() -> None:
+    async with a_world() as world:
+        crawl = (await world.crawls.publish(record())).crawl_id
+        made, leaver = bequests.made, SimKey(node(7))
+        for bequest in (
+            made(leaver, crawl, node(1), 5),
+            made(leaver, bytes(16), node(0), 5),
+            made(SimKey(node(1)), crawl, node(0), 5)._replace(node_id=node(7)),
+        ):
+            assert world.crawls.left_here(crawl, node(7), bequest.packed()) is None
+        unknown = b"no such crawl..."
+        assert world.crawls.left_here(unknown, node(7), made(leaver, unknown, node(0), 5).packed()) is None
+        assert world.crawls.bequest_to(unknown, node(1)) is None
+        await world.crawls.bequeathed(unknown, made(leaver, unknown, node(0), 5))
+        assert world.crawls.get(unknown) is None
+
+
+async def test_each_bequest_of_a_node_is_later_than_those_before_also_than_those_that_others_know() -> None:
+    async with a_world() as world:
+        crawl = (await world.crawls.publish(record())).crawl_id
+        first, second = (world.crawls.bequest_to(crawl, node(n)) for n in (1, 2))
+        assert first is not None
+        assert second is not None
+        assert bequests.first_number(1) < first.number < second.number < bequests.first_number(2)
+        # The store is older than what this node has signed since.
+        later = bequests.made(SimKey(node(0)), crawl, node(1), bequests.first_number(3) + 8)
+        known = record(bequests={later.name: later.packed()})
+        assert await world.hear("crawl_tell", {"record": to_wire(known)}) == {}
+        third = world.crawls.bequest_to(crawl, node(1))
+        assert third is not None
+        assert third.number > later.number
 
 
 async def test_a_crawl_that_is_told_of_before_the_store_was_read_starts_with_those_in_it() -> None:

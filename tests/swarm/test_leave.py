@@ -87,6 +87,9 @@ class Leaver:
             return None
         return heir not in self.refuse
 
+    async def keep(self, crawl: bytes) -> None:
+        self.did.append("nobody has the pages")
+
     @property
     def asked(self) -> list[bytes]:
         """Who was to take the pages."""
@@ -142,15 +145,26 @@ async def test_where_nobody_takes_the_pages_they_stay_and_the_node_leaves() -> N
     leaver.refuse = {node(number) for number in range(8)}
     assert await leaver.part.run() == HandedOver()
     assert len(leaver.asked) == HEIRS_TRIED
-    assert leaver.did[-1] == "goodbye"
+    assert leaver.did[HEIRS_TRIED + 2 :] == ["nobody has the pages", "disowns", "records", "goodbye"], (
+        "what it signed for those that refused is not to count"
+    )
+
+
+async def test_where_one_may_have_the_pages_and_the_others_refuse_it_is_not_said_that_nobody_has_them() -> None:
+    leaver = Leaver()
+    leaver.lose_answers = 1
+    leaver.refuse = {node(1), node(2), node(3)}
+    await leaver.part.run()
+    assert "nobody has the pages" not in leaver.did
 
 
 async def test_who_lost_the_answers_asks_again_and_all_that_may_have_the_pages_hear_of_shorter_ways() -> None:
+    """The one that has answered at last, as what is signed then counts."""
     leaver = Leaver()
     leaver.lose_answers = 3
     await leaver.part.run()
     first, *others = leaver.asked[:3]
-    assert leaver.asked[3:] == [first, first, *others]
+    assert leaver.asked[3:] == [first, *others, first]
     assert now() == pytest.approx(NEEDED_PAUSE_S, abs=0.1)
 
 

@@ -16,6 +16,7 @@ from dhtcrawl.swarm.membership.leave_state import (
     Bequeath,
     Disown,
     Estate,
+    KeepPages,
     LeaveSettings,
     LeaveState,
     LeaveStep,
@@ -45,6 +46,7 @@ class Leaving:
         self.at: list[float] = []
         self.taken: list[Bequeath] = []
         self.may_have: dict[Bequeath, None] = {}  # who took an estate, or did not answer
+        self.refused: list[Estate] = []
         self.unfinished_at_the_end_of_draining = False
         now, hastened = 0.0, False
         while True:
@@ -75,9 +77,12 @@ class Leaving:
             case Bequeath():
                 taken = data.draw(st.sampled_from([True, False, None]))
                 if taken is not False and not step.again:
+                    self.may_have.pop(step, None)  # who was asked last is the last
                     self.may_have[step] = None
                 if taken and not step.again:
                     self.taken.append(step)
+                if taken is False and not step.again:
+                    self.refused.append(step.estate)
                 self.state.given(step, taken)
             case PushRecords():
                 self.state.pushed(left_over=data.draw(st.booleans()))
@@ -103,6 +108,24 @@ def test_leaving_ends_whatever_the_others_do_and_each_phase_waits_no_longer_than
     pushes = [at for step, at in zip(leaving.did, leaving.at, strict=True) if isinstance(step, PushRecords)]
     if pushes:
         assert pushes[-1] - pushes[0] <= DRAIN_S + NEEDED_PAUSE_S
+
+
+@given(st.data(), st.one_of(st.none(), st.floats(0.0, 3.0)))
+def test_that_nobody_has_an_estate_is_said_once_where_all_that_were_asked_refused_and_of_no_other(
+    data: st.DataObject, hasten_at: float | None
+) -> None:
+    leaving = Leaving(data, hasten_at)
+    kept = [step.estate for step in leaving.did if isinstance(step, KeepPages)]
+    may_have = {gift.estate for gift in leaving.may_have}
+    assert sorted(kept, key=str) == sorted({*leaving.refused} - may_have, key=str)
+
+
+@given(st.data())
+def test_what_is_bequeathed_last_is_what_was_taken_for_sure(data: st.DataObject) -> None:
+    leaving = Leaving(data)
+    for gift in leaving.taken:
+        asked = [step for step in leaving.did if isinstance(step, Bequeath) and step.estate == gift.estate]
+        assert asked[-1].heir == gift.heir
 
 
 @given(st.data())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from dhtcrawl.config import load
+from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.spec import make_spec
+from dhtcrawl.storage.store import bequests
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, merge_crawls
 from dhtcrawl.swarm.lifecycle.participants import Participants
 from swarm.fake_peers import view_of
@@ -88,5 +90,7 @@ async def test_who_is_absent_is_looked_for_again_when_the_view_or_the_record_has
         assert asked == [A, B], "once"
         there.discard(A)
         assert participants.absent(after, is_member) == [A]
-        participants.changed(CrawlRecord(bytes(16), world.record.spec, b"nonce", participants=[A, B], adopted={A: B}))
+        bequest = bequests.made(SimKey(bytes.fromhex(A)), bytes(16), bytes.fromhex(B), 1)
+        told = {bequest.name: bequest.packed()}
+        participants.changed(CrawlRecord(bytes(16), world.record.spec, b"nonce", participants=[A, B], bequests=told))
         assert participants.absent(after, is_member) == [], "B has what A had"

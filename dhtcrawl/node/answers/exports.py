@@ -26,7 +26,7 @@ class ExportAnswers(Answers):
         record = self.record_of(crawl_id)
         members = {member.id.hex(): member for member in self._swarm.gossip.view.members}
         # A participant that left gave its pages to an heir, which is named too.
-        named = dict.fromkeys([*(node for node in record.participants if node not in record.adopted), *members])
+        named = dict.fromkeys([*(node for node in record.participants if node not in record.heirs), *members])
         if record.ended == COMPLETE:
             # The pages of participants that are gone were fetched again by others.
             named = dict.fromkeys(node for node in named if node in members)

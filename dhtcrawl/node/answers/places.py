@@ -71,7 +71,7 @@ class PlaceAnswers(Answers):
         members = {member.id.hex(): member.id for member in self._swarm.gossip.view.members}
         place = answer.get("page_at")
         node = members.get(str(place))
-        if place is not None and node is None and place not in record.adopted:
+        if place is not None and node is None and place not in record.heirs:
             return answer | {"page_gone": True}
         value = None if node is None else await self._swarm.peers.call(node, ExplainUrl(record.crawl_id, url))
         if value is None or isinstance(value, Failure):

@@ -13,11 +13,12 @@ Every arrow raises `version`. Two replicas merge to the state of the higher vers
 Equal versions with different states arise only at nodes that could not hear one
 another: then an end beats none, and "complete" every other end, for it is a fact and
 the others are wishes. An end brings `totals` of the figures along. Of two changes of the limits the
-later one holds, whatever the state is (`dhtcrawl.storage.store.setting_changes`). Aliases, participants
-and adoptions merge by union, and so do the fields that later versions add: a node keeps and
+later one holds, whatever the state is (`dhtcrawl.storage.store.setting_changes`). Aliases and participants
+merge by union, and so do the fields that later versions add: a node keeps and
 sends on what it does not know.
-The targets of seeds' redirects merge by who says which (`redirect_targets`); of a crawl with an author, aliases
-are those that this node believes, and no other hears them.
+The targets of seeds' redirects merge by who says which (`redirect_targets`), and who has the pages of a node that
+left by what that node signed last (`bequests`). Of a crawl with an author, aliases are those that this node believes,
+`adopted` is what an earlier version stored, and no other node hears either.
 So merging is commutative, associative and idempotent, and replicas may meet in any order.
 
 The crawl's author has signed its id, and who changes the state or the settings signs that (`crawl_signatures`).
@@ -43,7 +44,7 @@ from dhtcrawl.keyspace import CRAWL_ID_BYTES
 from dhtcrawl.node_key import NodeKey
 from dhtcrawl.searches import read_searches
 from dhtcrawl.spec import NONCE_BYTES, RULES_CHARS_MAX, CrawlSpec
-from dhtcrawl.storage.store import crawl_signatures, redirect_targets
+from dhtcrawl.storage.store import bequests, crawl_signatures, redirect_targets
 from dhtcrawl.storage.store.crawl_signatures import (
     SETTINGS,
     STATE,
@@ -71,6 +72,7 @@ STORED_VERSION_MAX: Final = 2**32
 # A union that is too large keeps the smallest, so that it remains a lattice. There is one alias a redirected seed.
 ALIASES_MAX: Final = 4_096
 PARTICIPANTS_MAX: Final = 4_096
+BEQUESTS_MAX: Final = 1_024  # 188 bytes each
 # A frame holds 1 MiB. Some 40,000 seeds fit; a malicious record can be sixty times its length when inflated.
 WIRE_BYTES_MAX: Final = 900 << 10
 INFLATED_BYTES_MAX: Final = 3 << 20
@@ -92,9 +94,9 @@ _STORED = (
     "participants",
     "adopted",
     "totals",
-)  # besides spec, nonce, and what may be missing: author, maker, changes
-MAY_BE_MISSING: Final = ("author", "maker", "changes", "later", "targets")  # from a stored record
-_ON_THE_WIRE = frozenset({"crawl", "spec", "nonce", "author", "maker", "places", "changes", "targets", *_STORED})
+)  # besides spec, nonce, and what may be missing
+MAY_BE_MISSING: Final = ("author", "maker", "changes", "later", "targets", "bequests")  # from a stored record
+_ON_THE_WIRE = frozenset({"crawl", "spec", "nonce", "places", *MAY_BE_MISSING, *_STORED}) - {"later"}
 _FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _WORD = re.compile(r"[a-z][a-z -]{0,31}")
 _HEX_ID = re.compile(r"[0-9a-f]{40}")
@@ -117,8 +119,7 @@ class CrawlRecord:
     cause: str = ""  # why it is stopping, in the words of `ended`
     version: int = 0  # how often state or end were changed
     participants: list[str] = field(default_factory=list)  # ids, in hex, of the nodes that ever ran it
-    # A participant that left to the heir that has its archive now. An heir may leave in turn: follow the chain.
-    adopted: dict[str, str] = field(default_factory=dict)
+    adopted: dict[str, str] = field(default_factory=dict)  # as `heirs`, before nodes that leave signed it
     totals: dict[str, int | float] = field(
         default_factory=dict
     )  # of an ended crawl: the counters of all nodes, added up
@@ -127,7 +128,11 @@ class CrawlRecord:
     author: CrawlAuthor | None = None  # where it was submitted; None: before authors were known
     maker: Maker | None = None  # of this version of the state; None: unknown, or it has not changed
     targets: dict[str, bytes] = field(default_factory=dict)  # where seeds redirect to, by who says so
+    bequests: dict[str, bytes] = field(
+        default_factory=dict
+    )  # to whom nodes that left gave their pages, as they signed it
     _digest: bytes = field(default=b"", init=False, compare=False, repr=False)
+    _heirs: dict[str, str] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def digest(self) -> bytes:
@@ -135,6 +140,15 @@ class CrawlRecord:
         if not self._digest:
             object.__setattr__(self, "_digest", _digest_of(merge_crawls(self, self)))  # every wave asks every member
         return self._digest
+
+    @property
+    def heirs(self) -> Mapping[str, str]:
+        """Of nodes that left: who has their archive now, all in hex. An heir may leave in turn: follow the chain."""
+        if self._heirs is None:
+            last = {node: each.heir.hex() for node, each in bequests.last_of(self.bequests).items()}
+            found = {node: heir for node, heir in (self.adopted | last).items() if heir != node}
+            object.__setattr__(self, "_heirs", found)
+        return cast("dict[str, str]", self._heirs)
 
     @property
     def settings(self) -> CrawlSettings:
@@ -155,6 +169,11 @@ class CrawlRecord:
     def shared_aliases(self) -> list[str]:
         """The aliases that other nodes take from this one: none where the crawl's author is known."""
         return self.aliases if self.author is None else []
+
+    @property
+    def shared_adopted(self) -> dict[str, str]:
+        """The heirs without a signature that other nodes take from this one: none where the crawl's author is known."""
+        return self.adopted if self.author is None else {}
 
     @property
     def depth_matters(self) -> bool:
@@ -240,6 +259,7 @@ def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
         changes=later_changes(a.changes, b.changes),
         author=max(filter(None, (a.author, b.author)), default=None),
         targets=_greatest(a.targets, b.targets, ALIASES_MAX),
+        bequests=_greatest(a.bequests, b.bequests, BEQUESTS_MAX),
     )
 
 
@@ -266,7 +286,7 @@ def heir_of(record: CrawlRecord, node: str, is_there: Callable[[str], bool]) -> 
     """The node that has the pages of `node` now: itself while it is there, else its heir; None if neither is there."""
     met = {node}
     while not is_there(node):
-        heir = record.adopted.get(node)
+        heir = record.heirs.get(node)
         if heir is None or heir in met:
             return None
         met.add(heir)
@@ -275,16 +295,14 @@ def heir_of(record: CrawlRecord, node: str, is_there: Callable[[str], bool]) -> 
 
 
 def left_to(record: CrawlRecord, node: str) -> tuple[str, ...]:
-    """The nodes that left their pages to `node`, directly or through heirs that left in turn."""
-    found = []
-    for leaver in record.adopted:
-        heir, met = record.adopted[leaver], {leaver}
-        while heir not in met and heir != node:
-            met.add(heir)
-            heir = record.adopted.get(heir, leaver)
-        if heir == node and leaver != node:
-            found.append(leaver)
-    return tuple(found)
+    """The nodes that ever left pages to `node`, directly or through heirs that left in turn."""
+    given = {(each.heir.hex(), each.node_id.hex()) for each in bequests.bequests_of(record.bequests)}
+    given |= {(heir, leaver) for leaver, heir in record.adopted.items()}
+    found, heirs = set[str](), {node}
+    while heirs:
+        heirs = {leaver for heir, leaver in given if heir in heirs} - found - {node}
+        found |= heirs
+    return tuple(sorted(found))
 
 
 def _digest_of(alike: CrawlRecord) -> bytes:
@@ -294,8 +312,8 @@ def _digest_of(alike: CrawlRecord) -> bytes:
     if alike.changes is not None:
         # As a node that does not know the field has it, so that both have one digest.
         later = dict(sorted({**later, "changes": alike.changes.packed}.items()))
-    said = (*said, alike.shared_aliases, alike.participants, alike.adopted)
-    said = (*said, *filter(None, (alike.totals, later, alike.targets)))
+    said = (*said, alike.shared_aliases, alike.participants, alike.shared_adopted)
+    said = (*said, *filter(None, (alike.totals, later, alike.targets, alike.bequests)))
     return hashlib.sha256(cast(bytes, msgpack.packb(said))).digest()[:DIGEST_BYTES]
 
 
@@ -320,7 +338,7 @@ def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequen
     """
     fields, later = write_fields(record), record.later
     fields.pop("later", None)
-    fields["aliases"] = record.shared_aliases
+    fields["aliases"], fields["adopted"] = record.shared_aliases, record.shared_adopted
     if since is not None:
         del fields["spec"], fields["nonce"]
         fields.pop("author", None)
@@ -328,8 +346,9 @@ def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequen
             known = set(before)
             fields[name] = [each for each in fields[name] if each not in known]
         # Sorted, so that the bytes do not depend on a hash.
-        fields["adopted"] = dict(sorted(record.adopted.items() - since.adopted.items()))
+        fields["adopted"] = dict(sorted(record.shared_adopted.items() - since.adopted.items()))
         fields["targets"] = dict(sorted(record.targets.items() - since.targets.items()))
+        fields["bequests"] = dict(sorted(record.bequests.items() - since.bequests.items()))
         later = dict(sorted(later.items() - since.later.items()))
     if among:
         placed, new = [node.hex() for node in among], fields["participants"]
@@ -362,7 +381,7 @@ def _checked(fields: Mapping[str, Any], known: CrawlRecord | None, among: Sequen
     if state not in STATES:
         raise NotARecord("state: none that this version knows; upgrade dhtcrawl")
     author = _part(fields, "author", read_author)
-    aliases = _aliases(fields.get("aliases", []))
+    aliases, adopted = _aliases(fields.get("aliases", [])), _adopted(fields.get("adopted", {}))
     authored = author is not None or (known is not None and known.author is not None)
     return CrawlRecord(
         crawl_id,
@@ -374,13 +393,14 @@ def _checked(fields: Mapping[str, Any], known: CrawlRecord | None, among: Sequen
         _word(fields, "cause"),
         version,
         _ids(fields.get("participants", []), "participants") + _placed(fields.get("places", b""), among),
-        _adopted(fields.get("adopted", {})),
+        {} if authored else adopted,
         _totals(fields.get("totals", {})),
         _later(fields),
         _changes(fields),
         author,
         _part(fields, "maker", read_maker),
         _targets(fields.get("targets", {})),
+        _bequests(fields.get("bequests", {})),
     )
 
 
@@ -408,6 +428,7 @@ def read_fields(crawl_id: bytes, fields: Mapping[str, Any]) -> CrawlRecord:
         author=author,
         maker=maker,
         targets=fields.get("targets", {}),
+        bequests=fields.get("bequests", {}),
     )
     if len(unknown) == len(later):
         return record
@@ -431,6 +452,7 @@ def write_fields(record: CrawlRecord) -> dict[str, Any]:
         **({"author": list(record.author)} if record.author is not None else {}),
         **({"maker": list(record.maker)} if record.maker is not None else {}),
         **({"targets": record.targets} if record.targets else {}),
+        **({"bequests": record.bequests} if record.bequests else {}),
     }
 
 
@@ -525,6 +547,14 @@ def _targets(value: object) -> dict[str, bytes]:
         raise NotARecord("targets: no map, or too long")
     if not all(redirect_targets.read(name, target, _is_canonical) for name, target in value.items()):
         raise NotARecord("targets: no URLs with id, key and signature")
+    return value
+
+
+def _bequests(value: object) -> dict[str, bytes]:
+    if type(value) is not dict or len(value) > BEQUESTS_MAX:
+        raise NotARecord("bequests: no map, or too long")
+    if not all(bequests.read(name, bequest) for name, bequest in value.items()):
+        raise NotARecord("bequests: no ids with number, key and signature")
     return value
 
 

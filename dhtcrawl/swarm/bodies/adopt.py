@@ -3,7 +3,8 @@
     leaving node ──adopt──▶ heir ──export_rows, export_files, export_chunk──▶ leaving node
                  ◀── done, once everything is on the heir's disk, and the crawl's record names the heir ──
 
-The heir names itself: its answer may not reach the leaving node, which then asks again, or is gone.
+The heir tells the others: its answer may not reach the leaving node, which then asks again, or is gone. What it tells
+is the leaving node's bequest, which that has signed and sent with its call: nobody becomes an heir by its own word.
 
 Files keep their names, which begin with the id of the node that wrote them, and records still name that node as the one
 that fetched them; the crawl's record says which node has them now. So nothing that points at a body has to change.
@@ -31,6 +32,7 @@ from dhtcrawl.storage.collect.facts import Unreachable
 from dhtcrawl.storage.collect.foreign import BadRow
 from dhtcrawl.storage.collect.transfer import bring_bytes, whole_rows
 from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.bequests import Bequest
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import pack, unpack
@@ -44,6 +46,16 @@ from dhtcrawl.swarm.calls.words import Done
 KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)
 KINDS_OF_COPIES = (keys.COPY_LINKS, keys.COPY)  # where a crawl makes copies; after them, who has those of the pages
 _FILE = re.compile(rf"[0-9a-f]{{12}}-{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
+
+
+class Bequests(Protocol):
+    """Who is whose heir, by the records of crawls."""
+
+    def bequest_to(self, crawl: bytes, heir: bytes) -> Bequest | None: ...
+
+    def left_here(self, crawl: bytes, node: bytes, packed: bytes) -> Bequest | None: ...
+
+    async def bequeathed(self, crawl: bytes, bequest: Bequest) -> None: ...
 
 
 class AdoptingRun(Protocol):
@@ -65,17 +77,14 @@ class Adoption:
         peers: Peers,
         committer: Committer,
         archive_of: Callable[[bytes], Directory],
-        name_heir: Callable[[bytes, bytes], Awaitable[object]],
+        bequests: Bequests,
         run_of: Callable[[bytes], Awaitable[AdoptingRun | None]],
     ) -> None:
-        """`name_heir(crawl, node)` tells all members that this node has what `node` had of the crawl.
-
-        `run_of(crawl)` is the run here, once it is made; None where the crawl does not run.
-        """
+        """`run_of(crawl)` is the run here, once it is made; None where the crawl does not run."""
         self._peers = peers
         self._committer = committer
         self._archive_of = archive_of
-        self._name_heir = name_heir
+        self._bequests = bequests
         self._run_of = run_of
         # Two that give the same file at once would both write to it: who asks again, or who was another's heir.
         self._one_by_one: dict[bytes, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -104,10 +113,19 @@ class Adoption:
 
         None: no answer came.
         """
-        answer = await self._peers.call(heir, calls.Adopt(crawl, copies))
+        bequest = self._bequests.bequest_to(crawl, heir)
+        if bequest is None:
+            return False  # forgotten here
+        answer = await self._peers.call(heir, calls.Adopt(crawl, bequest.packed(), copies))
         if not isinstance(answer, Failure):
             return True
         return False if answer.kind is FailureKind.REFUSED else None
+
+    async def keep(self, crawl: bytes) -> None:
+        """Tell the others that no node has this one's pages of a crawl: those that were asked have not taken them."""
+        bequest = self._bequests.bequest_to(crawl, self._peers.node_id)
+        if bequest is not None:
+            await self._bequests.bequeathed(crawl, bequest)
 
     async def on_adopt(self, node: bytes, args: calls.Adopt) -> Done | Refused:
         """The handler of the call `adopt`."""
@@ -115,6 +133,9 @@ class Adoption:
         if self._closed:
             # What we took now would not reach our own heir.
             return Refused("leaving", "this node leaves, too")
+        bequest = self._bequests.left_here(crawl, node, args.bequest)
+        if bequest is None:
+            return Refused("not-adopted", "no bequest to this node that the leaving one has signed, of a known crawl")
         source = PeerSource(self._peers, crawl)
         end = asyncio.timeout(None)
         self._taking.append(end)
@@ -126,7 +147,7 @@ class Adoption:
                 if args.copies:
                     await self._take_holders(node, source, crawl)
                 await self._take_counters(node, source, crawl)
-                await self._name_heir(crawl, node)
+                await self._bequests.bequeathed(crawl, bequest)
         except (Unreachable, BadRow) as error:
             return Refused("not-adopted", str(error))
         except TimeoutError:

@@ -174,7 +174,7 @@ class Standing:
 
     def _stands(self, node: str) -> bool:
         """Whether a node is a member, or may yet come back."""
-        return node in self.members or not (node in self.record.adopted or node in self.given_up)
+        return node in self.members or not (node in self.record.heirs or node in self.given_up)
 
 
 class CopiedRun(Protocol):

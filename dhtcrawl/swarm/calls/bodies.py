@@ -7,6 +7,7 @@ from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX
 from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap, flag, integer, octets, octets_up_to, or_nil, row, rows, text
 from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX, ROWS_MAX
+from dhtcrawl.storage.store.bequests import BEQUEST_BYTES
 from dhtcrawl.swarm.calls.words import COUNT_MAX, KEYS_MAX, Count, Crawl, Done, Figures, TaskKey, TaskKeys
 
 COPIES_A_CALL: Final = 256
@@ -115,6 +116,9 @@ class Adopt(CallArgs[Done], name="adopt", timeout_s=3600.0):
     """
 
     crawl: Crawl
+    bequest: Annotated[
+        bytes, octets(BEQUEST_BYTES), "that who is asked is the heir, as it stands in the crawl's record"
+    ]
     copies: Annotated[bool, flag(), "what it has of others' pages, too"] = False
 
 

@@ -7,6 +7,7 @@
     stopped by `disk limit`       any member: no other may fetch what it owns
     complete or failed → running  any member: it has work that is left
     a target of a redirect        the node that signs it; who believes that node, `redirect_trust` says
+    who is a node's heir          that node, which signs it when it leaves
 
 Each change is signed by its maker. What came from who may not make it is left out, and the rest of the record counts. A
 member that may make any change may also pass on others' without a maker that counts here any more: so a node whose view
@@ -19,7 +20,7 @@ node's store: none is taken from a peer.
 What a node hears of a crawl that it does not know counts as it is, if its author has signed it: whoever joins has met
 nobody, and hears the rest from the coordinator.
 
-A signature is verified where a record tells another state, or other settings, than are known: once a change, and never
+A signature is verified where a record tells something else than is known: once a change, and never
 for a page or a link.
 """
 
@@ -28,6 +29,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 from dhtcrawl.crawl.budget import Stop
@@ -35,14 +37,25 @@ from dhtcrawl.keyspace import crawl_key, distance, placement
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.node_key import NodeKey
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.storage.store import redirect_targets
-from dhtcrawl.storage.store.crawl_record import FINAL, RUNNING, STOPPING, CrawlRecord, is_later, signed, with_state_of
+from dhtcrawl.storage.store import bequests, redirect_targets
+from dhtcrawl.storage.store.bequests import Bequest, bequests_of
+from dhtcrawl.storage.store.crawl_record import (
+    BEQUESTS_MAX,
+    FINAL,
+    RUNNING,
+    STOPPING,
+    CrawlRecord,
+    is_later,
+    signed,
+    with_state_of,
+)
 from dhtcrawl.storage.store.crawl_signatures import SETTINGS, STATE, Maker, has_made, is_author
 from dhtcrawl.storage.store.redirect_targets import is_signed, targets_of
 from dhtcrawl.storage.store.setting_changes import later_changes
 
 CRAWLS_KEPT_MAX: Final = 1_024  # of which it is remembered who coordinated them
 TARGETS_A_RECORD: Final = 256  # of redirects, whose signatures are verified: 60 to 150 µs each
+BEQUESTS_A_RECORD: Final = 256  # the same of nodes that left
 COORDINATORS_KEPT: Final = 4  # of one crawl, the latest
 
 
@@ -51,15 +64,22 @@ class CrawlAuthority:
     """Judges for one node; `refused` counts changes that did not count."""
 
     def __init__(
-        self, key: NodeKey, view: Callable[[], View], was_member: Callable[[bytes], bool], *, passed_on: bool = False
+        self,
+        key: NodeKey,
+        view: Callable[[], View],
+        was_member: Callable[[bytes], bool],
+        *,
+        incarnation: int = 1,
+        passed_on: bool = False,
     ) -> None:
-        """`was_member(node)` is true of all that are or were members.
+        """`was_member(node)` is true of all that are or were members; the node starts for the so-manieth time.
 
-        With `passed_on` the node takes people's wishes from the other nodes of its machine.
+        With `passed_on` it takes people's wishes from the other nodes of its machine.
         """
         self.passed_on = passed_on
         self.refused = 0
-        self.forged = 0  # targets of redirects that the nodes which they name have not signed
+        self.forged = 0  # targets of redirects, and bequests, that the nodes which they name have not signed
+        self._bequeathed = bequests.first_number(incarnation)  # the number of the latest that this node has signed
         self._key = key
         self._view = view
         self._was_member = was_member
@@ -91,7 +111,7 @@ class CrawlAuthority:
     def believed(self, record: CrawlRecord, known: CrawlRecord | None, teller: bytes) -> CrawlRecord:
         """What counts of a peer's record beside the `known` one; the same object where all does."""
         self._coordinator(record.crawl_id)
-        record = self._with_signed_targets(record, known)
+        record = self._with_signed_bequests(self._with_signed_targets(record, known), known)
         if known is None:
             return record
         if record.author != known.author:
@@ -114,6 +134,18 @@ class CrawlAuthority:
             return replace(record, aliases=[*record.aliases, url])
         target = redirect_targets.made(self._key, record.crawl_id, source, url)
         return replace(record, aliases=[*record.aliases, url], targets={**record.targets, target.name: target.packed()})
+
+    def bequest(self, record: CrawlRecord, heir: bytes) -> Bequest:
+        """Sign that this node's pages are `heir`'s once it has left; it counts instead of those before."""
+        known = bequests.last_of(record.bequests).get(self._key.node_id.hex())
+        # The store may be a copy from before later starts, which others know.
+        self._bequeathed = max(self._bequeathed, 0 if known is None else known.number) + 1
+        return bequests.made(self._key, record.crawl_id, heir, self._bequeathed)
+
+    def left_here(self, crawl_id: bytes, node: bytes, packed: bytes) -> Bequest | None:
+        """The bequest of a node that leaves its pages to this one; None where it has not signed that."""
+        bequest = bequests.read(bequests.name_of(node, self._key.node_id), packed)
+        return bequest if bequest is not None and bequests.is_signed(bequest, crawl_id, self._key) else None
 
     def may_lead(self, record: CrawlRecord, node: bytes, task_key: bytes) -> bool:
         """Whether a node's word on where a seed with this task key redirects counts without a question to others.
@@ -143,6 +175,27 @@ class CrawlAuthority:
         return replace(
             record, targets={name: value for name, value in record.targets.items() if name not in news} | sound
         )
+
+    def _with_signed_bequests(self, record: CrawlRecord, known: CrawlRecord | None) -> CrawlRecord:
+        """The record without later bequests that nobody has signed, and with so many of them at most: the rest later.
+
+        No honest node has one that is not signed. So where one is met, the others of its record are not looked at.
+        """
+        before = {} if known is None else known.bequests
+        # Where there is no room, those with the smallest names are kept.
+        last = max(before) if len(before) >= BEQUESTS_MAX else None
+        news = {name: value for name, value in record.bequests.items() if value > before.get(name, b"")}
+        placed = (bequest for bequest in bequests_of(news) if last is None or bequest.name <= last)
+        sound = dict[str, bytes]()
+        for bequest in islice(placed, BEQUESTS_A_RECORD):
+            if not bequests.is_signed(bequest, record.crawl_id, self._key):
+                self.forged += 1
+                break
+            sound[bequest.name] = bequest.packed()
+        if len(sound) == len(news):
+            return record
+        kept = {name: value for name, value in record.bequests.items() if name not in news}
+        return replace(record, bequests=kept | sound)
 
     def _state_counts(self, record: CrawlRecord, known: CrawlRecord) -> bool:
         before, after = ((each.state, each.cause, each.ended) for each in (known, record))

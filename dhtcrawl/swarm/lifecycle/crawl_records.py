@@ -19,6 +19,7 @@ from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store.bequests import Bequest
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import (
     PARTICIPANTS_MAX,
@@ -185,7 +186,7 @@ class CrawlRecords:
         record = self._records[crawl]
         named, of = self._named.get(crawl, (frozenset[str](), None))
         if of is not record:
-            named = frozenset((*record.participants, *record.adopted, *record.adopted.values()))
+            named = frozenset((*record.participants, *record.heirs, *record.heirs.values()))
             self._named[crawl] = named, record
         return node in named or len(record.participants) >= PARTICIPANTS_MAX
 
@@ -200,12 +201,21 @@ class CrawlRecords:
         }
         return has_room(dataclasses.replace(record, targets=believed), 2 * URL_CHARS_MAX)
 
-    async def name_heir(self, crawl: bytes, node: bytes) -> None:
-        """Tell every member that what `node` has of a crawl is here, too, for when it is gone."""
+    def bequest_to(self, crawl: bytes, heir: bytes) -> Bequest | None:
+        """Sign that this node's pages of a crawl are `heir`'s once it has left; None of an unknown crawl."""
         record = self._records.get(crawl)
-        own = self._peers.node_id.hex()
-        if record is not None and record.adopted.get(node.hex()) != own:
-            await self.publish(dataclasses.replace(record, adopted={**record.adopted, node.hex(): own}))
+        return None if record is None else self.authority.bequest(record, heir)
+
+    def left_here(self, crawl: bytes, node: bytes, packed: bytes) -> Bequest | None:
+        """A bequest to this node; None where the one that leaves has not signed it, or the crawl is unknown."""
+        return self.authority.left_here(crawl, node, packed) if crawl in self._records else None
+
+    async def bequeathed(self, crawl: bytes, bequest: Bequest) -> None:
+        """Tell every member who has what a node had of a crawl, for when that is gone."""
+        record = self._records.get(crawl)
+        if record is not None and bequest.packed() > record.bequests.get(bequest.name, b""):
+            bequests = {**record.bequests, bequest.name: bequest.packed()}
+            await self.publish(dataclasses.replace(record, bequests=bequests))
 
     async def stop(self, crawl: bytes, cause: str) -> None:
         """Have a running crawl stop on every node; `cause` is the word of its end."""

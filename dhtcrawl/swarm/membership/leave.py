@@ -78,9 +78,8 @@ class Leave:
             case steps.StopAdopting(wait_s):
                 await self._adoption.close(wait_s)
                 self._state.bequeath(self._estates())
-            case steps.Bequeath():
-                taken = await self._adoption.give(step.heir, step.estate.crawl, copies=step.estate.copies)
-                self._state.given(step, taken)
+            case steps.Bequeath() | steps.KeepPages():
+                await self._settle(step)
             case steps.Disown():
                 self._join.leave()
             case steps.Greet(nodes):
@@ -90,6 +89,13 @@ class Leave:
                 self._state.pushed(left_over=bool(self._handed.refused or self._handed.needed))
             case steps.SayGoodbye():
                 await self._gossip.leave()
+
+    async def _settle(self, step: steps.Bequeath | steps.KeepPages) -> None:
+        crawl = step.estate.crawl
+        if isinstance(step, steps.KeepPages):
+            await self._adoption.keep(crawl)
+        else:
+            self._state.given(step, await self._adoption.give(step.heir, crawl, copies=step.estate.copies))
 
     def _estates(self) -> list[steps.Estate]:
         own, found = self._settings.own.hex(), []

@@ -6,7 +6,8 @@
     STAYING       waits, where all others are joining, until one of them owns: with the last owner gone they would
                   become active with what their disks had, and fetch the rest again
     BEQUEATHING   takes no more pages as an heir; gives those of each crawl that goes on to the closest node that takes
-                  them, which then names itself in the crawl's record; once more after a while, where one did not answer
+                  them, which then tells the others what this one has signed; once more after a while, where one did not
+                  answer; where all refuse, it signs that no node has them
     DISOWNING     owns nothing from here on, and tells every neighbour so
     HANDING_OVER  pushes each record to the nodes that are to keep it; once more after a while, where one did not answer
                   (it may be dead, and its place another's in a moment) or a record still has to send its links
@@ -93,6 +94,13 @@ class Bequeath:
 
 
 @dataclass(frozen=True)
+class KeepPages:
+    """Tell the others that no node has this estate: those that were asked may say so, and have refused."""
+
+    estate: Estate
+
+
+@dataclass(frozen=True)
 class Disown:
     """Own nothing any more."""
 
@@ -115,7 +123,7 @@ class SayGoodbye:
 
 
 LeaveStep: TypeAlias = (
-    StartNothing | Pause | Notice | StopAdopting | Bequeath | Disown | Greet | PushRecords | SayGoodbye
+    StartNothing | Pause | Notice | StopAdopting | Bequeath | KeepPages | Disown | Greet | PushRecords | SayGoodbye
 )
 
 
@@ -144,7 +152,8 @@ class LeaveState:
         self._estates: list[Estate] | None = None  # still to be given
         self._heirs: list[bytes] | None = None  # still to be asked to take the first of them
         self._unanswered: bool | None = None  # whether one of them did not answer; None: none was asked
-        self._given: dict[Bequeath, None] = {}  # to those that took it, or may have
+        self._given: dict[Bequeath, None] = {}  # to those that took it, or may have; of a crawl the surest is the last
+        self._refused: list[Estate] = []  # by all that were asked, which the others are to hear
         self._greet: list[bytes] | None = None
         self._left_over: bool | None = None  # whether records are to be pushed again; None: they are to be pushed now
 
@@ -163,6 +172,8 @@ class LeaveState:
         if gift.again:
             return
         if taken is not False:
+            # The bequest that is signed last counts.
+            self._given.pop(gift, None)
             self._given[gift] = None
         if taken:
             self._next_estate()
@@ -220,8 +231,12 @@ class LeaveState:
     def _bequeath(self, seen: Situation, now: float) -> LeaveStep | None:
         if self._estates is None:
             return StopAdopting(0.0 if self._hastened else self._settings.drain_s)
+        if self._refused:
+            return KeepPages(self._refused.pop())
         if self._estates and self._hastened:
-            left, self._estates = len(self._estates), []
+            left = len(self._estates)
+            self._next_estate()
+            self._estates = []
             return Notice(
                 f"told again to leave: the pages of {left} crawls are not given to another node; they stay here"
             )
@@ -245,7 +260,10 @@ class LeaveState:
         return Notice(f"no node took the pages of crawl {estate.crawl.hex()[:12]}; they stay here") if asked else None
 
     def _next_estate(self) -> None:
-        self._estates, self._heirs, self._unanswered = (self._estates or [])[1:], None, None
+        estate, *others = self._estates or []
+        if self._unanswered is not None and not any(gift.estate == estate for gift in self._given):
+            self._refused.append(estate)
+        self._estates, self._heirs, self._unanswered = others, None, None
 
     def _disown(self, seen: Situation, now: float) -> LeaveStep | None:
         if not len(seen.view):
