@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -143,6 +144,35 @@ async def test_a_bequest_is_verified_once_thousands_in_steps_and_those_without_a
     assert key.verified == len(many) + 1
 
 
+async def test_a_node_that_comes_back_says_so_once_and_leaves_again() -> None:
+    key, view = SimKey(node(0)), view_of((0, 1, 2))
+    before = CrawlAuthority(key, lambda: view, lambda _: True, incarnation=1)
+    left = before.bequest(CRAWL, HEIR)
+    record = told([left])
+    assert before.reclaimed(record) is record, "it is about to leave"
+    assert before.reclaimed(CRAWL) is CRAWL
+    after = CrawlAuthority(key, lambda: view, lambda _: True, incarnation=2)
+    assert after.reclaimed(replace(record, ended="complete")).heirs == record.heirs
+    back = after.reclaimed(record)
+    assert (record.heirs, back.heirs) == ({key.node_id.hex(): HEIR.hex()}, {})
+    assert after.reclaimed(back) is back
+    assert all(bequests.is_signed(each, CRAWL.crawl_id, BAD) for each in bequests.bequests_of(back.bequests))
+    again = after.bequest(back, HEIR)
+    gone = replace(back, bequests=back.bequests | {again.name: again.packed()})
+    assert merge_crawls(gone, record).heirs == record.heirs
+    assert after.reclaimed(gone) is gone
+
+
+async def test_a_store_that_is_older_than_what_its_node_left_makes_it_say_that_it_is_back_once_it_hears_of_it() -> None:
+    hearer = Hearer()
+    await hearer.records.learn(CRAWL)
+    later = made(HEIR, bequests.first_number(3) + 1, SimKey(node(0)))
+    for _ in range(2):
+        await hearer.hear(told([later]))
+    assert hearer.known.heirs == {}
+    assert max(each.number for each in bequests.bequests_of(hearer.known.bequests)) == later.number + 1
+
+
 NODES = st.integers(3, 6)
 SAID = st.lists(
     st.builds(
@@ -182,9 +212,9 @@ def is_sound(bequest: Bequest) -> bool:
 # In a swarm
 
 
-async def begun(world: Story) -> tuple[bytes, SimHost, SwarmNode]:
+async def begun(world: Story, delay_s: float = 0.0) -> tuple[bytes, SimHost, SwarmNode]:
     """A crawl of which a node that is to go, and is not the first, has some pages; a member that lies."""
-    crawl = await world.crawl(world.spec)
+    crawl = await world.crawl(replace(world.spec, settings=replace(world.spec.settings, delay_s=delay_s)))
     await world.until(lambda: len(Counter(visit.client for visit in world.web.visits)) == len(world.hosts))
     await world.until(lambda: len(world.web.visits) > 40)
     _, goes, liar, *_ = world.hosts
@@ -236,3 +266,18 @@ async def test_pages_of_a_node_that_left_are_its_heirs_and_nobody_fetches_them_a
         fetched = pages_of(world, world.hosts)
         assert fetched.keys() == world.web.truth().keys()
         assert max(fetched.values()) == 1
+
+
+async def test_what_a_node_fetched_after_it_came_back_is_missed_once_it_is_gone() -> None:
+    """Its heir had what it had fetched before, and so passed for having all."""
+    async with a_world(pages=200, nodes=4, swarm__holder_grace_s="20s") as world:
+        crawl, goes, _ = await begun(world, delay_s=1.0)
+        assert await goes.leave()
+        await goes.start(world.hosts[:1])
+        at = len(world.web.visits)
+        await world.until(lambda: [visit.client for visit in world.web.visits[at:]].count(goes.name) > 10)
+        await asyncio.sleep(2.0)  # the others know that these pages are done
+        await goes.crash()
+        await world.until(lambda: world.ended(crawl))
+        bodies = {key for host in world.sim.up for key in host.bodies()}
+        assert {world.spec.key_of(url) for url in world.web.truth()} <= bodies

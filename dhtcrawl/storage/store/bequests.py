@@ -5,7 +5,8 @@ the leaving node can, for each node that it asks to take them. All nodes keep wh
 
 Of several bequests of one node the last one counts: they are numbered, by how often the node had started, and within
 one run by how many it has signed. So one that is told again changes nothing, and of several nodes that were asked the
-last is the heir. One to the node itself says that nobody else has its pages: those that were asked refused.
+last is the heir. One to the node itself says that nobody else has all of its pages: those that were asked refused, or
+it came back, and fetches more.
 
 In a record they are a map: the ids of the node that left and of the heir, in hex and with a space between them, name
 104 bytes, the number (8, big-endian) before the key and the signature of the node that left. Of two of one name the

@@ -79,7 +79,8 @@ class CrawlAuthority:
         self.passed_on = passed_on
         self.refused = 0
         self.forged = 0  # targets of redirects, and bequests, that the nodes which they name have not signed
-        self._bequeathed = bequests.first_number(incarnation)  # the number of the latest that this node has signed
+        self._begun = bequests.first_number(incarnation)
+        self._bequeathed = self._begun  # the number of the latest that this node has signed
         self._key = key
         self._view = view
         self._was_member = was_member
@@ -141,6 +142,20 @@ class CrawlAuthority:
         # The store may be a copy from before later starts, which others know.
         self._bequeathed = max(self._bequeathed, 0 if known is None else known.number) + 1
         return bequests.made(self._key, record.crawl_id, heir, self._bequeathed)
+
+    def reclaimed(self, record: CrawlRecord) -> CrawlRecord:
+        """The record with this node's word that it is back, where it left its pages to another; else the same object.
+
+        What it fetches from here on that one has not, and others would not miss it.
+        """
+        own = self._key.node_id
+        if record.ended or own.hex() not in record.heirs:
+            return record
+        last = bequests.last_of(record.bequests).get(own.hex())
+        if last is None or self._begun < last.number <= self._bequeathed:
+            return record
+        back = self.bequest(record, own)
+        return replace(record, bequests={**record.bequests, back.name: back.packed()})
 
     def left_here(self, crawl_id: bytes, node: bytes, packed: bytes) -> Bequest | None:
         """The bequest of a node that leaves its pages to this one; None where it has not signed that."""

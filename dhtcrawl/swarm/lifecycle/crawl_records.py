@@ -103,7 +103,7 @@ class CrawlRecords:
     async def load(self) -> None:
         """Read the records in the store; those that came before stay."""
         for record in await self._committer.submit(catalog.crawls):
-            self._records.setdefault(record.crawl_id, record)
+            await self.learn(self.authority.reclaimed(self._records.setdefault(record.crawl_id, record)))
         self._delay_s = None
 
     async def learn(self, record: CrawlRecord) -> CrawlRecord:
@@ -113,8 +113,10 @@ class CrawlRecords:
             return None if catalog.is_closed(txn, record.crawl_id) else catalog.merge_in(txn, record)
 
         known = self._records.get(record.crawl_id)
-        if known is not None and merge_crawls(known, record) == known:
+        news = record if known is None else merge_crawls(known, record)
+        if news == known:
             return known
+        record = self.authority.reclaimed(news)
         merged = await self._committer.submit(write)
         if merged is None:
             return record  # forgotten here
