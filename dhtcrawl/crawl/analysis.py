@@ -27,8 +27,9 @@ class Unparsed(NamedTuple):
     """The links of a page that was not parsed, because what is new on it was clear without."""
 
     link_keys: bytes
-    links: list[tuple[bytes, str]]  # key and URL of those that their owner has not acknowledged
+    links: list[tuple[bytes, str]]  # key and URL of those to send, as their owner has not acknowledged them
     skipped: list[tuple[str, str]]  # (url, reason), new ones only
+    under_way: list[bytes]  # keys of those that were sent for another page, and are not acknowledged yet
 
 
 # Asked with a page in UTF-8, and the charset that it was in: its links, or None if it has to be parsed.

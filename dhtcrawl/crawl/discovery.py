@@ -8,7 +8,7 @@ parsed (`dhtcrawl.crawl.without_parser`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Analysis, Unparsed
@@ -25,7 +25,8 @@ from dhtcrawl.url import canonicalize
 class Found(NamedTuple):
     """The links of a page: those to send, the task keys of all in scope, those not followed.
 
-    Links that are `known_to_owner` are left out of `links`, but not of `link_keys`.
+    Links that are `known_to_owner` are left out of `links`, but not of `link_keys`; of those that are `under_way` for
+    another page the key is enough.
     """
 
     links: list[Link]
@@ -33,6 +34,7 @@ class Found(NamedTuple):
     skipped: list[tuple[str, str]]  # (url, reason)
     final_url: str
     alias: str | None = None  # the target of a seed's redirect, which counts as a seed
+    under_way: Sequence[bytes] = ()
 
 
 @loop_state
@@ -75,7 +77,7 @@ class Discovery:
         if analysis.unparsed is not None:
             unparsed = analysis.unparsed
             links = [Link(key, target, depth + 1, url) for key, target in unparsed.links]
-            return Found(links, unparsed.link_keys, unparsed.skipped, url)
+            return Found(links, unparsed.link_keys, unparsed.skipped, url, under_way=unparsed.under_way)
         skipped: list[tuple[str, str]] = []
         base, follow = analysis.base, analysis.hrefs
         if self._spec.settings.ignore_robots:
@@ -90,15 +92,15 @@ class Discovery:
             skipped.extend((target, SkipReason.DEPTH) for target in found.values())
             self._known.note_beyond(found)
             return Found([], b"", skipped, url)
-        links = [Link(key, found[key], depth + 1, url) for key in self._to_send(found, depth + 1)]
-        return Found(links, b"".join(found), skipped, url)
+        under_way, news = self._not_acknowledged(found, depth + 1)
+        links = [Link(key, found[key], depth + 1, url) for key in news]
+        return Found(links, b"".join(found), skipped, url, under_way=under_way)
 
-    def _to_send(self, keys: Iterable[bytes], depth: int) -> list[bytes]:
-        """Those that their owner has not acknowledged."""
+    def _not_acknowledged(self, keys: Iterable[bytes], depth: int) -> tuple[list[bytes], list[bytes]]:
+        """Those that are under way, and those to send."""
         if self._not_acked is None:
-            return [key for key in keys if not self._known_to_owner(key, depth)]
-        waits, news = self._not_acked(keys, depth)
-        return waits + news
+            return [], [key for key in keys if not self._known_to_owner(key, depth)]
+        return self._not_acked(keys, depth)
 
     def _targets(self, base: str, hrefs: list[str], skipped: list[tuple[str, str]]) -> dict[bytes, str]:
         """The in-scope targets of a page's hrefs, in their order: task key to URL."""

@@ -264,6 +264,5 @@ class Fetcher:
             await self._s.ports.record.announce(task.url, found.final_url)
             alias = None
         page = FetchedPage(task.key, task.depth, fields, found.link_keys, found.skipped)
-        self._parts.next_round.page(
-            Fetched(job.host, item_of(self._s, task.url, exchange), content, page, job.attempt), found.links, alias
-        )
+        fetched = Fetched(job.host, item_of(self._s, task.url, exchange), content, page, job.attempt)
+        self._parts.next_round.page(fetched, found.links, alias, found.under_way)

@@ -79,14 +79,14 @@ class NextRound:
 
     # -- called by the crawl and the swarm --
 
-    def page(self, fetched: Fetched, links: list[Link], alias: str | None) -> None:
-        """Take a page that arrived, with the links to send."""
+    def page(self, fetched: Fetched, links: list[Link], alias: str | None, under_way: Sequence[bytes] = ()) -> None:
+        """Take a page that arrived, with the links to send, and the keys of those that are `under_way`."""
         assert fetched.page is not None
         self.open_pages.add(fetched.page.key, fetched.body.size)
         if alias is not None:
             self._aliases.append(alias)
             self._gathered.has_aliases = True
-        self.outbox.add(fetched.page.key, links)
+        self.outbox.add(fetched.page.key, links, under_way)
         self.unwritten_pages += 1
         self.archive(fetched)
 
@@ -131,13 +131,13 @@ class NextRound:
             self.outbox.forget(link)
         self.resend([page])
 
-    def send_again(self, page: bytes, links: list[Link], found: Relinked) -> None:
-        """Take the links to send of a page that is fetched but not done; `found` is stored for the page."""
+    def send_again(self, page: bytes, links: list[Link], found: Relinked, under_way: Sequence[bytes] = ()) -> None:
+        """The same of a page that is fetched but not done; `found` is stored for the page."""
         self._owing.discard(page)
         if page not in self._gathered.relinked:
             self.copying.hold([page])  # once for each entry of `relinked`: it is copied when that is written
         self._gathered.relinked[page] = found
-        if self.outbox.add(page, links):
+        if self.outbox.add(page, links, under_way):
             self._done[page] = None
         self.handed_in()
 

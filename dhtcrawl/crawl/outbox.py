@@ -80,18 +80,27 @@ class Outbox:
         """How many links are not acknowledged."""
         return len(self._waiters)
 
-    def add(self, page: bytes, links: Iterable[Link]) -> bool:
-        """Add a page's links; return whether the page waits for none, all being known."""
+    def add(self, page: bytes, links: Iterable[Link], under_way: Iterable[bytes] = ()) -> bool:
+        """Add a page's links; return whether the page waits for none, all being known.
+
+        Of links that `not_acked` said it would wait for only the keys may be given, as `under_way`: what is not under
+        way any more was acknowledged meanwhile.
+        """
         waiting = 0
+        for key in under_way:
+            waiter = self._waiters.get(key)
+            if waiter is not None:
+                waiter[1].append(page)
+                waiting += 1
         for link in links:
             if self.knows(link.key, link.depth):
                 continue
-            under_way = self._waiters.get(link.key)
-            if under_way is None:
+            waiter = self._waiters.get(link.key)
+            if waiter is None:
                 self._waiters[link.key] = (link.depth, [page])
                 self._queue.append(link)
             else:
-                depth, pages = under_way
+                depth, pages = waiter
                 pages.append(page)
                 if link.depth < depth:
                     self._waiters[link.key] = (link.depth, pages)

@@ -163,9 +163,9 @@ class LinksWithoutParser:
         unique.pop(b"", None)
         beyond = 0 <= self._spec.settings.depth <= depth
         waits, news = ([], self._known.beyond(unique)) if beyond else self._not_acked(unique, depth + 1)
-        asked = {*waits, *news}
+        asked = set(news)
         places = [(text, key) for text, key in zip(page.texts, keys, strict=True) if key in asked] if asked else []
-        real = self._real(page, places, set(news))
+        real = self._real(page, places)
         if real is None:
             return None
         skipped = self._remember(page, real)
@@ -177,13 +177,14 @@ class LinksWithoutParser:
             news = [key for key in news if key in sure]
         if beyond:
             self._known.note_beyond(news)
-            return Unparsed(b"", [], skipped + [(target, SkipReason.DEPTH) for _, target in page.targets(places, news)])
-        return Unparsed(b"".join(unique), page.targets(places, waits + news), skipped)
+            skipped += [(target, SkipReason.DEPTH) for _, target in page.targets(places, news)]
+            return Unparsed(b"", [], skipped, [])
+        return Unparsed(b"".join(unique), page.targets(places, news), skipped, waits)
 
-    def _real(self, page: _Look, places: list[tuple[bytes, bytes]], news: set[bytes]) -> Set[bytes] | None:
+    def _real(self, page: _Look, places: list[tuple[bytes, bytes]]) -> Set[bytes] | None:
         """The texts that are tags, of those that make a difference; None if that is not clear."""
         wanted = {text for text, lead in page.leads.items() if lead.skip is not None}
-        wanted.update([text for text, key in places if key in news])
+        wanted.update([text for text, _ in places])
         return outside(page.html, page.texts, wanted) if wanted else wanted
 
     def _remember(self, page: _Look, real: Set[bytes]) -> list[tuple[str, str]]:

@@ -42,6 +42,18 @@ def test_a_link_under_way_is_waited_for_and_not_sent_twice() -> None:
     assert outbox.acked([link("a")]) == [b"first", b"second"]
 
 
+def test_of_a_link_that_is_under_way_the_key_is_enough() -> None:
+    outbox = Outbox(depth_matters=False)
+    outbox.add(b"first", [link("a")])
+    under_way, sends = outbox.not_acked([link("a").key, link("b").key], 1)
+    assert (under_way, sends) == ([link("a").key], [link("b").key])
+    assert not outbox.add(b"second", [link("b")], under_way)
+    assert outbox.take(10) == [link("a"), link("b")], "it is sent once"
+    assert outbox.acked([link("a")]) == [b"first"]
+    assert outbox.add(b"third", [], under_way), "its owner has it by now"
+    assert outbox.acked([link("b")]) == [b"second"]
+
+
 def test_an_acked_link_is_not_sent_again() -> None:
     outbox = Outbox(depth_matters=False)
     outbox.add(b"first", [link("a", 3)])

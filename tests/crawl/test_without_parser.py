@@ -71,7 +71,7 @@ def crawl(
         unparsed += analysis.unparsed is not None
         assert analysis.title in ("T", None)
         found = discovery.discover(task.url, analysis, depth=task.depth, hops=0, seed=False)
-        outbox.add(task.url.encode(), found.links)
+        outbox.add(task.url.encode(), found.links, found.under_way)
         for url, reason in found.skipped:
             skipped.setdefault(url, reason)
         # Three pages are handled before an owner acknowledges anything.
