@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import pytest
+from crawl import by_hand
 
 from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.keyspace import distance, host_key, placement
@@ -15,7 +16,7 @@ from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused, StoreBackup
 from dhtcrawl.storage.store.records import SkipReason
-from dhtcrawl.swarm.assignment import worker_calls
+from dhtcrawl.swarm.assignment import assigner, worker_calls
 from dhtcrawl.swarm.assignment.assigned import SILENT_S
 from dhtcrawl.swarm.calls.assignment import Lend, Recall
 from swarm.fake_peers import node, view_of
@@ -45,6 +46,22 @@ async def test_a_task_waits_for_the_first_where_the_policy_says_so() -> None:
         world.lender.state.over([task.key for task in TASKS[:5]])
         await asyncio.sleep(1)
         assert len(world.lent_to(1)) == 10
+
+
+async def test_an_owner_chooses_again_as_soon_as_it_has_done_half_of_what_it_had() -> None:
+    async with a_world(Only(OWN)) as world:
+        world.add(*TASKS[:12])
+        await asyncio.sleep(0.01)
+        begun_at = world.clock.monotonic()
+        jobs = [by_hand.begin(world.frontier, begun_at) for _ in range(5)]
+        for number, job in enumerate(jobs[:3], 1):
+            assert world.frontier.load("a") == 6 - number
+            assert job.task is not None
+            by_hand.over(world.frontier, job, begun_at)
+            world.lender.brought_here(TaskOutcome(job.task.key, "a", TaskResult.PAGE, 0.1))
+            await asyncio.sleep(0.01)
+        assert world.frontier.load("a") == 5
+        assert world.clock.monotonic() < begun_at + assigner.PAUSE_S
 
 
 async def test_a_policy_that_finds_nobody_for_long_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

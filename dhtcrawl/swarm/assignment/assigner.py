@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 from dhtcrawl.clock import Clock
@@ -35,6 +36,8 @@ TASKS_A_HOST = 64
 # The pause after a choice that left tasks without a node: at least so long, and so many times what the choice took.
 PAUSE_S = 0.2
 PAUSE_TIMES = 10.0
+# The least pause, so many times what the choice took, once this node has done half of what it had, not to run dry.
+LOW_TIMES = 1.0
 IN_VAIN_MAX = 300  # choices in a row that moved nothing, a minute at least: then it is logged
 LOOK_EVERY_S = 1.0
 
@@ -66,6 +69,8 @@ class Assigner:
         self._orphans = orphans
         self._calls = WorkerCalls(state, queues, peers, clock, partial(self._carry_out, group=group))
         self._work = asyncio.Event()
+        self._low = asyncio.Event()  # set once this node has done half of what it had after the last choice
+        self._until_low = 0  # tasks
         self._in_vain = 0
 
     def wanted(self) -> None:
@@ -75,6 +80,7 @@ class Assigner:
     def brought_here(self, given: TaskOutcome) -> None:
         """Note that this node fetched a task of its own."""
         self.state.brought_here(given, self._clock.monotonic())
+        self._one_less()
 
     def failed_here(self, task: Queued, given: TaskOutcome) -> bool:
         """Note that this node failed a task of its own; False where the crawl has to go on with it here."""
@@ -83,6 +89,7 @@ class Assigner:
             log.debug("%s is for other nodes from here on: %s", task.url, given.detail, extra={"url": task.url})
         for effect in effects:
             self._apply(effect, self._group)
+        self._one_less()
         return bool(effects)
 
     def view_changed(self) -> None:
@@ -119,9 +126,24 @@ class Assigner:
                 while self._queues.lends and (tasks := self._queues.frontier.unassigned(TASKS_A_HOST, TASKS_A_LOOK)):
                     began_at = self._clock.monotonic()
                     if await self._assign(tasks, group) < len(tasks):
-                        # Most of the time is left to other work, however long a choice takes.
-                        took_s = self._clock.monotonic() - began_at
-                        await asyncio.sleep(max(PAUSE_S, PAUSE_TIMES * took_s))
+                        await self._pause(self._clock.monotonic() - began_at)
+
+    async def _pause(self, took_s: float) -> None:
+        """Leave most of the time to other work, however long a choice takes, unless there is little left to do."""
+        frontier = self._queues.frontier
+        here = sum(frontier.load(host.name) for host in frontier.hosts())
+        self._low.clear()
+        self._until_low = here - here // 2
+        least_s = LOW_TIMES * took_s
+        await asyncio.sleep(least_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(PAUSE_S, PAUSE_TIMES * took_s) - least_s):
+                await self._low.wait()
+
+    def _one_less(self) -> None:
+        self._until_low -= 1
+        if not self._until_low:
+            self._low.set()
 
     async def _look_after(self) -> None:
         while True:
