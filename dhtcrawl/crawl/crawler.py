@@ -288,7 +288,8 @@ class Crawl:
         else:
             # No fetcher free, unwritten pages, the budget: when such an obstacle goes,
             # this method is called. Only a host's delay needs a timer.
-            self._wake_at(frontier.next_due_at() if self._may_start() else math.inf)
+            due_at = frontier.next_due_at()
+            self._wake_at(due_at if due_at != math.inf and self._may_start() else math.inf)
 
     def _start_jobs(self) -> None:
         now, fetchers = self._s.clock.monotonic(), self._fetchers

@@ -149,7 +149,12 @@ class SwarmOwnership:
             return self._of_all()
         asked = list(task_keys)
         here = frozenset(filter(self.borrowed.__contains__, asked)) if len(self.borrowed) else NO_KEYS
-        return OwnershipSnapshot(self._claim.mine, here, frozenset(filter(self.held, asked)))
+        # What `held` says, of many keys: two of the three are empty as a rule.
+        held: set[bytes] = set()
+        for elsewhere in (self.inherited, self.asked, self.lent):
+            if len(elsewhere):
+                held.update(filter(elsewhere.__contains__, asked))
+        return OwnershipSnapshot(self._claim.mine, here, frozenset(held))
 
     def _of_all(self) -> OwnershipSnapshot:
         versions = self._versions()
