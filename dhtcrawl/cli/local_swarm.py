@@ -47,7 +47,7 @@ from dhtcrawl.cli.words import some
 from dhtcrawl.closed.secret import SECRET_BYTES, Ring
 from dhtcrawl.config import Config, CrawlSettings, NodeSettings
 from dhtcrawl.crawl.budget import is_raised
-from dhtcrawl.errors import DhtcrawlError, Exit, StorageFull, UsageError
+from dhtcrawl.errors import DhtcrawlError, Exit, StorageFull, StoreInUse, UsageError
 from dhtcrawl.identity import FILE_NAME
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR
@@ -57,6 +57,8 @@ from dhtcrawl.units import parse_address
 LOGS_DIR = "logs"
 START_S = 60.0
 STOP_S = 60.0
+# How long nodes whose command was killed may take to end: they notice it at once, and may be waiting for the disk.
+ORPHANS_S, LOOK_S = 20.0, 0.05
 _ANY_PORT: Final = ("127.0.0.1", 0)
 
 
@@ -65,6 +67,7 @@ def crawl_with(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: 
 
     Raises:
         UsageError: the directory holds another crawl, or this one complete.
+        StoreInUse: another command is at work there.
         ConfigError, UsageError: `fetch.concurrency` takes more open files than the system allows.
         NothingFetched: no seed brought a page.
         StorageError: the outputs cannot be written.
@@ -97,6 +100,8 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
     nodes = len(children)
     ring = Ring.of((secrets.token_bytes(SECRET_BYTES),))
     async with AsyncExitStack() as stack:
+        stack.enter_context(locked(base))  # not by way of its nodes: a second command is told so at once
+        await freed([base / str(number) for number in range(1, nodes + 1)])
         logs = await stack.enter_async_context(relayed_logs())
         swarm: list[_Process] = []
         keys = await keys_for([base / str(number) for number in range(1, nodes + 1)], (), ring)
@@ -132,6 +137,25 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
         if summary.complete and end is not None:
             shutil.rmtree(base)
     return await tell_gathered(summary, STOPPED if end is None else str(end.get("ended", "")), out, as_json=as_json)
+
+
+async def freed(data_dirs: Sequence[Path]) -> None:
+    """Return once no process holds one of these directories, or after `ORPHANS_S`.
+
+    Nodes whose command was killed end by themselves, and the next one needs their stores.
+
+    Raises:
+        StorageError: a directory cannot be used.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + ORPHANS_S
+    for data_dir in data_dirs:
+        while loop.time() < until:
+            try:
+                with locked(data_dir):
+                    break
+            except StoreInUse:
+                await asyncio.sleep(LOOK_S)
 
 
 async def _follow(client: NodeClient, crawl: str, screen: Screen, swarm: list[_Process]) -> dict[str, Any]:

@@ -72,6 +72,9 @@ def test_the_same_command_goes_on_after_an_interruption(
     server = serve(SMALL, "limit_rate 200k;")
     with crawler.start(*command(server, outputs.out)) as running:
         until(lambda: server.hit_count() > 100, "a part of the site is fetched")
+        if how is signal.SIGKILL:
+            second = crawler.run(*command(server, outputs.out))
+            assert f"{outputs.node / 'nodes'} is in use by process" in second.ended_with(2).one_line()
         # Ctrl-C in a terminal reaches the nodes, too.
         running.send(how, to_all=how is signal.SIGINT)
         ended = running.wait()
