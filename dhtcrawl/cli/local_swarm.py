@@ -101,7 +101,7 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
     ring = Ring.of((secrets.token_bytes(SECRET_BYTES),))
     async with AsyncExitStack() as stack:
         stack.enter_context(locked(base))  # not by way of its nodes: a second command is told so at once
-        await freed([base / str(number) for number in range(1, nodes + 1)])
+        await freed([base / str(number) for number in range(1, nodes + 1)], Screen())
         logs = await stack.enter_async_context(relayed_logs())
         swarm: list[_Process] = []
         keys = await keys_for([base / str(number) for number in range(1, nodes + 1)], (), ring)
@@ -139,8 +139,8 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
     return await tell_gathered(summary, STOPPED if end is None else str(end.get("ended", "")), out, as_json=as_json)
 
 
-async def freed(data_dirs: Sequence[Path]) -> None:
-    """Return once no process holds one of these directories, or after `ORPHANS_S`.
+async def freed(data_dirs: Sequence[Path], screen: Screen) -> None:
+    """Return once no process holds one of these directories, or after `ORPHANS_S`; say so if that takes time.
 
     Nodes whose command was killed end by themselves, and the next one needs their stores.
 
@@ -148,13 +148,16 @@ async def freed(data_dirs: Sequence[Path]) -> None:
         StorageError: a directory cannot be used.
     """
     loop = asyncio.get_running_loop()
-    until = loop.time() + ORPHANS_S
+    until, told = loop.time() + ORPHANS_S, False
     for data_dir in data_dirs:
         while loop.time() < until:
             try:
                 with locked(data_dir):
                     break
             except StoreInUse:
+                if not told:
+                    screen.say("waiting for the nodes of the run before to end")
+                    told = True
                 await asyncio.sleep(LOOK_S)
 
 

@@ -128,9 +128,8 @@ class CrawlRecord:
     author: CrawlAuthor | None = None  # where it was submitted; None: before authors were known
     maker: Maker | None = None  # of this version of the state; None: unknown, or it has not changed
     targets: dict[str, bytes] = field(default_factory=dict)  # where seeds redirect to, by who says so
-    bequests: dict[str, bytes] = field(
-        default_factory=dict
-    )  # to whom nodes that left gave their pages, as they signed it
+    # To whom nodes that left gave their pages, as they signed it.
+    bequests: dict[str, bytes] = field(default_factory=dict)
     _digest: bytes = field(default=b"", init=False, compare=False, repr=False)
     _heirs: dict[str, str] | None = field(default=None, init=False, compare=False, repr=False)
 
