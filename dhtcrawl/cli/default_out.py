@@ -4,10 +4,12 @@ A new one is named by the first seed's site and the day, `./example.org-2026-11-
 A crawl that was begun in the working directory is meant if it is not over, has the
 same seeds, and the same settings but for those that may change. Older versions
 named theirs `./crawl-2026-11-25`, and these are found as well: the name says nothing.
+A crawl whose command was killed is meant, too, though its nodes have not all ended yet.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -16,8 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from dhtcrawl.cli.options import AUTO
+from dhtcrawl.cli.orphans import freed
 from dhtcrawl.cli.places import NODES_DIR, SUFFIX, data_dirs_in, node_dir, nodes_dir, out_of
-from dhtcrawl.cli.runtime import STORE_DIR
+from dhtcrawl.cli.runtime import STORE_DIR, locked
+from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.store import opened
 from dhtcrawl.errors import DhtcrawlError
 from dhtcrawl.identity import FILE_NAME
@@ -95,7 +99,12 @@ def _is_complete(out: Path) -> bool:
 
 
 def _goes_on(data_dir: Path, spec: CrawlSpec) -> bool:
+    base = data_dir.parent
     try:
+        if base.name == NODES_DIR:
+            with locked(base):  # else its command is at work
+                pass
+            asyncio.run(freed([data_dir], Screen()))
         with opened(data_dir) as (_, txn):
             crawls = catalog.crawls(txn)
     except DhtcrawlError:

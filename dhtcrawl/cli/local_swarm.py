@@ -37,6 +37,7 @@ from dhtcrawl.cli.gather import gather
 from dhtcrawl.cli.main import fail, tell
 from dhtcrawl.cli.new_keys import keys_for
 from dhtcrawl.cli.node_logs import kept_log, last_message, relayed_logs
+from dhtcrawl.cli.orphans import freed
 from dhtcrawl.cli.places import check_whole, node_dir, nodes_dir
 from dhtcrawl.cli.runtime import STORE_DIR, locked, raise_file_limit
 from dhtcrawl.cli.screen import Screen
@@ -47,7 +48,7 @@ from dhtcrawl.cli.words import some
 from dhtcrawl.closed.secret import SECRET_BYTES, Ring
 from dhtcrawl.config import Config, CrawlSettings, NodeSettings
 from dhtcrawl.crawl.budget import is_raised
-from dhtcrawl.errors import DhtcrawlError, Exit, StorageFull, StoreInUse, UsageError
+from dhtcrawl.errors import DhtcrawlError, Exit, StorageFull, UsageError
 from dhtcrawl.identity import FILE_NAME
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR
@@ -57,8 +58,6 @@ from dhtcrawl.units import parse_address
 LOGS_DIR = "logs"
 START_S = 60.0
 STOP_S = 60.0
-# How long nodes whose command was killed may take to end: they notice it at once, and may be waiting for the disk.
-ORPHANS_S, LOOK_S = 20.0, 0.05
 _ANY_PORT: Final = ("127.0.0.1", 0)
 
 
@@ -137,28 +136,6 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
         if summary.complete and end is not None:
             shutil.rmtree(base)
     return await tell_gathered(summary, STOPPED if end is None else str(end.get("ended", "")), out, as_json=as_json)
-
-
-async def freed(data_dirs: Sequence[Path], screen: Screen) -> None:
-    """Return once no process holds one of these directories, or after `ORPHANS_S`; say so if that takes time.
-
-    Nodes whose command was killed end by themselves, and the next one needs their stores.
-
-    Raises:
-        StorageError: a directory cannot be used.
-    """
-    loop = asyncio.get_running_loop()
-    until, told = loop.time() + ORPHANS_S, False
-    for data_dir in data_dirs:
-        while loop.time() < until:
-            try:
-                with locked(data_dir):
-                    break
-            except StoreInUse:
-                if not told:
-                    screen.say("waiting for the nodes of the run before to end")
-                    told = True
-                await asyncio.sleep(LOOK_S)
 
 
 async def _follow(client: NodeClient, crawl: str, screen: Screen, swarm: list[_Process]) -> dict[str, Any]:

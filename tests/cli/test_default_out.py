@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
+from threading import Event, Timer
 
 import pytest
 from demo_site import DemoServer
@@ -13,6 +15,7 @@ from e2e.outputs import Outputs
 
 from dhtcrawl.cli.default_out import new_out, nodes_begun, unfinished
 from dhtcrawl.cli.options import AUTO
+from dhtcrawl.cli.orphans import LOOK_S
 from dhtcrawl.cli.runtime import locked
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import CrawlSpec, make_spec
@@ -102,6 +105,29 @@ def test_a_crawl_of_several_processes_goes_on_with_as_many(tmp_path: Path) -> No
     begin(tmp_path / "alone.node", at=3)
     assert unfinished(tmp_path, SPEC, AUTO) == tmp_path / "alone"
     assert [nodes_begun(tmp_path / name) for name in ("old", "new", "alone", "none")] == [2, 2, 1, None]
+
+
+def test_a_crawl_goes_on_whose_nodes_end_after_their_killed_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin(tmp_path / "killed.node" / "nodes" / "1", at=1)
+    (tmp_path / "killed.node" / "nodes" / "2").mkdir()
+    ends = Event()
+
+    def hold(held: Event) -> None:
+        with locked(tmp_path / "killed.node" / "nodes" / "1"):
+            held.set()
+            ends.wait(10)
+
+    held = Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(hold, held)
+        assert held.wait(10)
+        Timer(2 * LOOK_S, ends.set).start()
+        assert unfinished(tmp_path, SPEC, 2) == tmp_path / "killed"
+    assert "waiting for the nodes of the run before to end" in capsys.readouterr().err
+    with locked(tmp_path / "killed.node" / "nodes"):
+        assert unfinished(tmp_path, SPEC, 2) is None, "its command is at work"
 
 
 def test_an_interrupted_crawl_goes_on_another_day_without_its_name(server: DemoServer, tmp_path: Path) -> None:

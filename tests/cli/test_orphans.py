@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dhtcrawl.cli import local_swarm
-from dhtcrawl.cli.local_swarm import freed
+from dhtcrawl.cli import orphans
+from dhtcrawl.cli.orphans import freed
 from dhtcrawl.cli.runtime import locked
 from dhtcrawl.cli.screen import Screen
 
@@ -22,7 +22,7 @@ async def test_the_directories_of_nodes_that_still_end_are_waited_for(
     async with asyncio.TaskGroup() as group:
         with locked(data_dirs[0]), locked(data_dirs[1]):
             waiting = group.create_task(freed(data_dirs, Screen()))
-            await asyncio.wait([waiting], timeout=2 * local_swarm.LOOK_S)
+            await asyncio.wait([waiting], timeout=2 * orphans.LOOK_S)
             assert not waiting.done()
     for data_dir in data_dirs:
         with locked(data_dir):
@@ -33,7 +33,7 @@ async def test_the_directories_of_nodes_that_still_end_are_waited_for(
 async def test_a_node_that_does_not_end_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(local_swarm, "ORPHANS_S", local_swarm.LOOK_S)
+    monkeypatch.setattr(orphans, "ORPHANS_S", orphans.LOOK_S)
     with locked(tmp_path / "1"):
         await freed([tmp_path / "1"], Screen())
     assert WAITS in capsys.readouterr().err
