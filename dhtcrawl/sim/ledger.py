@@ -86,6 +86,7 @@ class DiskBook:
     files: dict[str, int] = field(default_factory=dict, init=False)  # archive file → how much of it is committed
     copies: dict[bytes, Place] = field(default_factory=dict, init=False)  # bodies of other nodes' pages, by task
     pages: dict[bytes, None] = field(default_factory=dict, init=False)  # tasks whose page record is here
+    unsent: dict[bytes, None] = field(default_factory=dict, init=False)  # tasks whose links are still to be told
     crawl: CrawlBook | None = field(default=None, init=False)
     lost_at: float | None = field(default=None, init=False)
 
@@ -170,7 +171,10 @@ class Ledger:
             kind = full[:1]
             if kind == keys.TASK:
                 self._task(number, full, value, get, changes)
-            elif kind == keys.FETCHED and value is None:
+            elif kind == keys.FETCHED and value is not None:
+                disk.unsent[keys.suffix(full)] = None
+            elif kind == keys.FETCHED:
+                disk.unsent.pop(keys.suffix(full), None)
                 self._finished(number, full, get, changes)
             elif kind == keys.ARCHIVE and value is not None:
                 disk.files[keys.suffix(full).decode()] = unpack(value)
@@ -188,6 +192,11 @@ class Ledger:
     def waiting(self) -> set[str]:
         """The URLs that a disk has a record of, and no disk one that says how its page ended."""
         return {self.url[key] for key, best in self.best.items() if best is not NOTHING and not best.arrived}
+
+    @property
+    def unsent(self) -> set[str]:
+        """The URLs of pages that are there, and of whose links some wait to be acknowledged."""
+        return {self.url[key] for disk in self.disks if disk.lost_at is None for key in disk.unsent}
 
     def name(self, key: bytes) -> str:
         return self.url.get(key, key.hex())

@@ -20,6 +20,7 @@ from dhtcrawl.sim import loop
 from dhtcrawl.sim.bad_member import REST_MAX_S, BadMember
 from dhtcrawl.sim.collection import collect
 from dhtcrawl.sim.faults import LONGEST, Faults
+from dhtcrawl.sim.ledger import Ledger
 from dhtcrawl.sim.machines import machine, way_s
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.oracle import Oracle
@@ -31,20 +32,23 @@ from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.sim.wires import Wires, read_matrix
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.collect.foreign import BadRow
+from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store.crawl_signatures import nonce_of
+from dhtcrawl.swarm.membership.neighbourhood import SILENT_S
 
 STEP_S = 0.5
 SALT = bytes(16)
 # How long after the end a node that is there may not know of it.
 TOLD_S = 30.0
 SECOND_LOOK_S = 2.0
-# A bad member can hold up what it owns, and so the end: when nothing has moved for so long, the rest is there.
-HELD_UP_S = 90.0
 STOPPED_IN_S = 120.0
 # The drain and the hand-over, and a crashed node's way back.
 OUT_IN_S = 300.0
 # What may be waited for on purpose: suspicion, sync, robots and retry backoff.
 PATIENCE_S = 30.0
+# A bad member can hold up what it owns, and so the end: when nothing has moved for so long, the rest is there. A
+# newcomer that it does not answer goes on without it sooner.
+HELD_UP_S = SILENT_S + PATIENCE_S
 
 
 def simulate_swarm(scenario: Scenario, seed: int) -> ScenarioResult:
@@ -280,16 +284,22 @@ class SwarmRun:
 
         if oracle.bad is not None:
             self._found(politeness_exceptions=oracle.fetched.haste(delay_of, oracle.bad.keeps_gate))
-            lacking = check_lacking(self._web, dirs, scenario.depth, oracle.bad.may_be_lost)
-            held_up = oracle.ledger.waiting.intersection(lacking)
-            self._found(lost=len(lacking) - len(held_up), held_up=len(held_up))
-            self.result.violations.extend(f"I3: {url} was not fetched" for url in lacking if url not in held_up)
+            self._judge_lacking(dirs, oracle.ledger, oracle.bad)
             return
         self._found(politeness_exceptions=oracle.fetched.haste(delay_of))
         found = check_outputs(self._web, dirs, scenario.depth)
         if totals.lost or totals.pages_missing or totals.pending or totals.unsettled:
             found.append(f"I11: the collection lacks something: {totals}")
         self.result.violations.extend(found)
+
+    def _judge_lacking(self, dirs: OutputDirs, ledger: Ledger, bad: BadMember) -> None:
+        """What is held up is there, and would go on: pages that wait, and what only these lead to."""
+        web, depth = self._web, self._scenario.depth
+        held_up = ledger.waiting | ledger.unsent
+        lacking = check_lacking(web, dirs, depth, bad.may_be_lost)
+        lost = check_lacking(web, dirs, depth, lambda url: url in held_up or bad.may_be_lost(url))
+        self._found(lost=len(lost), held_up=len(lacking) - len(lost))
+        self.result.violations.extend(f"I3: {url} was not fetched" for url in lost)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -543,3 +543,13 @@ async def test_who_leaves_when_sides_have_just_met_is_not_to_have_told_them_ever
     stage.meet(*(host for host in stage.hosts if host is not leaver))
     stage.oracle.left(leaver, handed_over=True)
     assert stage.told == told
+
+
+async def test_the_links_of_a_page_wait_until_nothing_is_left_to_be_told() -> None:
+    stage = Stage()
+    host, page, link = stage.hosts[0], stage.url(1), stage.url(2)
+    stage.done(page, host, link, sends=True)
+    assert stage.oracle.ledger.unsent == {page}
+    stage.write(link, *stage.keepers(link)[:3])
+    stage.sent(page, host)
+    assert stage.oracle.ledger.unsent == set()
