@@ -95,6 +95,7 @@ def in_turn(size: int, seed: int) -> list[bytes]:
 @pytest.mark.parametrize("size", [8, 16])
 def test_of_nodes_that_come_in_turn_none_owns_more_than_the_mean_in_most_swarms(size: int) -> None:
     assert median(largest(in_turn(size, seed)) for seed in range(20)) == 1.0
+    assert sum(largest(in_turn(size, seed)) > 1.35 for seed in range(20)) <= 3
     assert median(largest(together(size, ids(seed), bytes, [])) for seed in range(20)) == 1.0
     assert median(largest([next(drawn) for _ in range(size)]) for drawn in map(ids, range(20))) >= 2.0
 
@@ -104,7 +105,7 @@ def test_many_that_come_at_once_and_see_one_node_are_as_even_as_by_chance() -> N
     drawn, by_chance = ids(1), ids(1)
     for _ in range(15):
         assert best_of(drawn, bytes, there, tries_of(there)) == next(by_chance)
-    assert [tries_of(there * count) for count in (0, 1, 5, 100)] == [1, 1, 5, TRIES_MAX]
+    assert [tries_of(there * count) for count in (0, 1, 5, 100)] == [1, 1, 16, TRIES_MAX]
 
 
 def test_those_that_come_together_know_of_each_other_and_of_who_is_there() -> None:
