@@ -34,6 +34,8 @@ asked for twice, lost, or asked for too soon. Each swarm has as many pages for e
 
     python scripts/bench_scale.py --real 1,2,4,8,16 [--policies xor,balanced] [--keys url] [--csv FILE]
 
+A web that takes longer (`--latency 0.9`) asks less of a machine that all nodes share.
+
 With `--share 0.05` each has a twentieth of a core, as root: small machines, which the web does not hold up.
 
     python scripts/bench_scale.py --real 1,16 --share 0.05 --flight 16 --pages 300
@@ -237,6 +239,8 @@ def real(args: argparse.Namespace) -> int:
         more["flight"] = args.flight
     if args.share:
         more["share"] = args.share
+    if args.latency:
+        more["latency_s"] = args.latency
     samples: dict[tuple[str, str, int], list[RealSample]] = {}
     for _ in range(args.rounds):
         for policy in args.policies.split(","):
@@ -282,6 +286,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--keys", default="url", metavar="NAME,…", help="of real nodes: url, host or both")
     parser.add_argument("--rounds", type=int, default=1, help="of real swarms, in turns (default 1)")
     parser.add_argument("--flight", type=int, metavar="N", help="requests at once, of a real node (default 4)")
+    parser.add_argument("--latency", type=float, metavar="S", help="of each page of the real nodes' web (default 0.3)")
     parser.add_argument("--share", type=float, metavar="CORES", help="of a core, for each real node, such as 0.05")
     parser.add_argument("--csv", metavar="FILE", help="write a line for each real swarm there")
     parser.add_argument("--plot", metavar="FILE", help="write a plot there, as SVG")
