@@ -68,9 +68,9 @@ class Sections:
 def tries_of(nodes: Sequence[bytes]) -> int:
     """Of how many ids one chooses that comes by itself and sees these nodes: four for each but the first.
 
-    The largest of m sections is a part of 1/m at least, so of 4 (m - 1) ids hardly ever none finds it. Who sees one node
-    may be one of many that come at this moment, and takes its first: of more ids all of them would take one in the
-    half of the keys that the one they see does not need, and leave it the other half.
+    The largest of m sections is a part of 1/m at least, so of 4 (m - 1) ids hardly ever none finds it. Who sees one
+    node may be one of many that come at this moment, and takes its first: of more ids all of them would take one in
+    the half of the keys that the one they see does not need, and leave it the other half.
     """
     return min(max(1, 4 * (len(nodes) - 1)), TRIES_MAX)
 
