@@ -17,9 +17,10 @@ from storage.test_outputs import lines, skipped, write
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.collect import gather
+from dhtcrawl.storage.collect.gather import GATHERED, merge_rows
 from dhtcrawl.storage.collect.gather_aside import drop_aside
 from dhtcrawl.storage.outputs.outputs import MISSING_FILE, PAGES_FILE, SKIPPED_FILE, OutputCounters, OutputDirs
-from dhtcrawl.storage.store import catalog, keys
+from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.records import State, pack, unpack
 from dhtcrawl.storage.store.tasks import get_page
@@ -228,6 +229,35 @@ def test_without_a_task_that_chooses_the_lowest_node_wins(nodes: tuple[Part, ...
     assert collection.gather(third, second, first) == 2
     assert node_of(collection, A) == first.node
     assert collection.problems() == []
+
+
+@pytest.mark.parametrize("heir_first", [False, True])
+def test_of_a_page_that_a_former_heir_has_too_the_record_counts_that_was_found_at_the_smallest_depth(
+    nodes: tuple[Part, ...], heir_first: bool
+) -> None:
+    author, heir, _ = nodes
+    key = SPEC.key_of(A)
+    author.accept(A, depth=1)
+    author.fetch(A, [B])
+    for kind in (keys.PAGE, keys.LINKS):
+        heir.store.put(kind + CRAWL + key, author.store.engine.get(kind + CRAWL + key))
+    author.accept(A, depth=0)
+    found = b"".join(map(SPEC.key_of, (B, C)))
+    author.store.run(partial(tasks.relink, crawl=CRAWL, key=key, link_keys=found))
+    author.settle(A)
+    gathered, merged = Collection(), Collection()
+    for kind in GATHERED:
+        for node in (heir, author) if heir_first else (author, heir):
+            for _, _, rows in node.pages([kind]):
+                left = (author.node,) if node is heir else ()
+                add = partial(merge_rows, crawl=CRAWL, node=node.node, kind=kind, rows=rows, key_of=SPEC.key_of)
+                gathered.store.run(partial(add, left=left))
+    assert gathered.finish() == 0
+    merged.merge(*((heir, author) if heir_first else (author, heir)))
+    for collection in (gathered, merged):
+        page = collection.store.run(partial(get_page, crawl=CRAWL, key=key))
+        assert page is not None
+        assert (page["depth"], collection.store.engine.get(keys.LINKS + CRAWL + key)) == (0, found)
 
 
 def test_what_did_not_win_goes_when_no_more_will_come(nodes: tuple[Part, ...], collection: Collection) -> None:

@@ -158,14 +158,28 @@ def _merge_task(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
 
 def _merge_page(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
     author: str = foreign.read_page(origin, key, value, _checked_url(txn, origin, key))["place"][0]
-    in_place = keys.PAGE + origin.crawl + key
-    held = txn.get(in_place)
+    full, beside = keys.PAGE + origin.crawl + key, aside(origin.crawl, keys.PAGE, key, author)
+    held = txn.get(full)
     if held is None or place_of(held).node == author:
         # It may have been aside before; it must not stand twice.
-        txn.delete(aside(origin.crawl, keys.PAGE, key, author))
-        txn.put(in_place, value)
+        txn.delete(beside)
     else:
-        txn.put(aside(origin.crawl, keys.PAGE, key, author), value)
+        full, held = beside, txn.get(beside)
+    if held is None or replaces(get_task(txn, origin.crawl, key), held, value):
+        txn.put(full, value)
+
+
+def replaces(task: Task | None, before: bytes, value: bytes) -> bool:
+    """Whether of two records of a page, by one node that fetched it, the second counts; if they say the same, it does.
+
+    Heirs that have handed it on, or were no backups of its task, may have an earlier one: of an earlier body, or from
+    before the page was found at a smaller depth.
+    """
+    return _age(task, value) <= _age(task, before)
+
+
+def _age(task: Task | None, page: bytes) -> tuple[bool, bool, int]:
+    return _is_copy(page), task is None or place_of(page) != task.place, unpack(page)["depth"]
 
 
 def _checked_url(txn: Txn, origin: Origin, key: bytes) -> str | None:
@@ -191,9 +205,13 @@ def _merge_links(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:
     key, part = _key_and_part(suffix, value)
     held, author = txn.get(keys.PAGE + origin.crawl + key), _author(txn, origin, key)
     if suffix == key and held is not None and place_of(held).node == author:
-        txn.put(keys.LINKS + origin.crawl + key, value)
+        full = keys.LINKS + origin.crawl + key
     else:
-        txn.put(aside(origin.crawl, keys.LINKS, key, author, part), value)
+        full = aside(origin.crawl, keys.LINKS, key, author, part)
+    before = txn.get(full)
+    # Found at a smaller depth, a page has all links that it had, and those that were too deep.
+    if before is None or len(before) <= len(value):
+        txn.put(full, value)
 
 
 def _key_and_part(suffix: bytes, value: bytes) -> tuple[bytes, bytes]:

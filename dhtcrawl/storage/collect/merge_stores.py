@@ -24,7 +24,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from dhtcrawl.storage.collect.gather import BYTES_AT_ONCE, KEYS_AT_ONCE, place_of, put_task, rank_of
+from dhtcrawl.storage.collect.gather import BYTES_AT_ONCE, KEYS_AT_ONCE, place_of, put_task, rank_of, replaces
 from dhtcrawl.storage.collect.gather_aside import WHOLE, aside
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import (
@@ -126,6 +126,8 @@ def _take(txn: Txn, crawl: bytes, key: bytes, rows: Sequence[_Row], stores: Sequ
         return unsettled
     pages = {number: value for _, order, number, value in rows if order == 1}
     links = {number: value for _, order, number, value in rows if order == 2}
+    if len(pages) > 1:
+        _keep_latest(txn.get(keys.TASK + crawl + key), pages, links)
     chosen = next(iter(pages), None)
     authors = {number: place_of(page).node for number, page in pages.items()} if len(pages) > 1 else {}
     for number, page in pages.items():
@@ -137,6 +139,22 @@ def _take(txn: Txn, crawl: bytes, key: bytes, rows: Sequence[_Row], stores: Sequ
         else:
             txn.put(aside(crawl, keys.LINKS, key, authors.get(number, stores[number].node), WHOLE), value)
     return unsettled or state not in _ARRIVED or len(pages) != 1 or not links.keys() <= pages.keys()
+
+
+def _keep_latest(task: bytes | None, pages: dict[int, bytes], links: dict[int, bytes]) -> None:
+    """Leave one record of each node that fetched the page, and its link keys."""
+    known = None if task is None else unpack_task(task)
+    latest: dict[str, int] = {}
+    for number, page in list(pages.items()):
+        author = place_of(page).node
+        other = latest.setdefault(author, number)
+        if other == number:
+            continue
+        kept, dropped = (number, other) if replaces(known, pages[other], page) else (other, number)
+        latest[author] = kept
+        del pages[dropped]
+        if dropped in links:
+            links[kept] = max(links.pop(dropped), links.get(kept, b""), key=len)
 
 
 def _put_task(txn: Txn, crawl: bytes, key: bytes, task: bytes) -> tuple[State, bool]:
