@@ -22,7 +22,8 @@ def test_a_transaction_sees_the_store_the_group_before_it_and_itself(
     for transactions in groups:
         group: dict[bytes, bytes | None] = {}
         for ops, fails in transactions:
-            txn, mine = Txn(engine, group), dict(model)
+            writes: dict[bytes, bytes | None] = {}
+            txn, mine = Txn(engine, writes, before=group), dict(model)
             for op, key, other in ops:
                 if op == "put":
                     txn.put(key, other)
@@ -34,9 +35,8 @@ def test_a_transaction_sees_the_store_the_group_before_it_and_itself(
                     assert txn.get(key) == mine.get(key)
                 else:
                     assert list(txn.scan(key, other)) == sorted((k, v) for k, v in mine.items() if key <= k < other)
-            if fails:
-                txn.rollback()
-            else:
+            if not fails:
+                group |= writes
                 model = mine
             assert dict(Txn(engine, group).scan(b"", b"\xff")) == model
         engine.write(group, sync=False)

@@ -17,13 +17,13 @@ Runs on the committer's thread; a step handles a bounded number of keys.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
-from heapq import merge
-from itertools import groupby
-from operator import itemgetter
+from itertools import islice
 from typing import NamedTuple
 
+from dhtcrawl.keyspace import CRAWL_ID_BYTES
 from dhtcrawl.storage.collect.gather import BYTES_AT_ONCE, KEYS_AT_ONCE, place_of, put_task, rank_of, replaces
 from dhtcrawl.storage.collect.gather_aside import WHOLE, aside
 from dhtcrawl.storage.store import keys
@@ -41,6 +41,8 @@ from dhtcrawl.storage.store.txn import Txn
 MERGED = (keys.TASK, keys.PAGE, keys.LINKS, keys.SKIPPED)
 _BY_TASK = (keys.TASK, keys.PAGE, keys.LINKS)
 _ARRIVED = (State.FETCHED, State.DONE)
+_HEAD = len(keys.TASK) + CRAWL_ID_BYTES
+ROWS_AT_ONCE = 64  # of each kind in each store, in memory
 
 _Row = tuple[bytes, int, int, bytes]  # key, number of its kind, number of its store, value: in the order of a merge
 
@@ -75,11 +77,10 @@ def merge_tasks(
         StorageError: a record is damaged, or cannot be read.
     """
     unsettled, size = False, 0
-    for count, (key, group) in enumerate(_by_key(stores, crawl, _BY_TASK, cursor)):
+    for count, (key, rows) in enumerate(_by_key(stores, crawl, _BY_TASK, cursor)):
         if count == keys_max or size >= BYTES_AT_ONCE:
             return MergeStep(key, unsettled)
-        rows = list(group)
-        size += sum(len(row[3]) for row in rows)
+        size += sum([len(row[3]) for row in rows])
         unsettled |= _take(txn, crawl, key, rows, stores)
     return MergeStep(None, unsettled)
 
@@ -103,19 +104,53 @@ def merge_skipped(
 
 def _by_key(
     stores: Iterable[EndedStore], crawl: bytes, kinds: Sequence[bytes], cursor: bytes
-) -> Iterator[tuple[bytes, Iterator[_Row]]]:
+) -> Iterator[tuple[bytes, list[_Row]]]:
     """The rows of all stores by key; those of one key by kind, then by store."""
     streams = [
-        _numbered(store.txn.rows(kind, crawl, cursor), order, number)
-        for number, store in enumerate(stores)
+        _Stream(order, number, store.txn.scan(kind + crawl + cursor, keys.after(kind + crawl)))
         for order, kind in enumerate(kinds)
+        for number, store in enumerate(stores)
     ]
-    return groupby(merge(*streams), itemgetter(0))
+    while True:
+        for stream in streams:
+            stream.read_on()
+        streams = [stream for stream in streams if stream.rows]
+        if not streams:
+            return
+        # Each stream has been read up to this key at least, so what it has of the keys before is complete.
+        last = min([stream.rows[-1][0][1:] for stream in streams])
+        found: dict[bytes, list[_Row]] = {}
+        for stream in streams:
+            for full, value in stream.take(last):
+                key = full[_HEAD:]
+                found.setdefault(key, []).append((key, stream.order, stream.number, value))
+        for key in sorted(found):
+            yield key, found[key]
 
 
-def _numbered(rows: Iterable[tuple[bytes, bytes]], order: int, number: int) -> Iterator[_Row]:
-    for key, value in rows:
-        yield key, order, number, value
+class _Stream:
+    """The rows of one kind in one store; so many are read at once that a row costs little more than to read it."""
+
+    def __init__(self, order: int, number: int, source: Iterator[tuple[bytes, bytes]]) -> None:
+        self.order, self.number = order, number
+        self.rows: list[tuple[bytes, bytes]] = []
+        self._source = source
+
+    def read_on(self) -> None:
+        """Read more once all is taken."""
+        if not self.rows:
+            self.rows = list(islice(self._source, ROWS_AT_ONCE))
+
+    def take(self, last: bytes) -> list[tuple[bytes, bytes]]:
+        """Take the rows up to a key without its kind."""
+        count = bisect_right(self.rows, last, key=_without_kind)
+        taken = self.rows[:count]
+        del self.rows[:count]
+        return taken
+
+
+def _without_kind(row: tuple[bytes, bytes]) -> bytes:
+    return row[0][1:]
 
 
 def _take(txn: Txn, crawl: bytes, key: bytes, rows: Sequence[_Row], stores: Sequence[EndedStore]) -> bool:

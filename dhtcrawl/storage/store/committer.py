@@ -104,19 +104,20 @@ class Group:
         return self._outcomes
 
     def _run(self, function: Callable[[Txn], Any]) -> tuple[Any, BaseException | None]:
-        txn = Txn(self._runner.engine, self._writes, self._runner.known)
+        writes: dict[bytes, bytes | None] = {}
+        txn = Txn(self._runner.engine, writes, self._runner.known, self._writes)
         try:
-            return run_transaction(function, txn), None
+            value = run_transaction(function, txn)
         except StorageError:
             raise
         except StopIteration as error:  # a future does not accept it
-            txn.rollback()
             stopped = RuntimeError("a transaction raised StopIteration")
             stopped.__cause__ = error
             return None, stopped
         except Exception as error:  # a bug of the caller, which gets it
-            txn.rollback()
             return None, error
+        self._writes |= writes
+        return value, None
 
 
 class GroupRunner:

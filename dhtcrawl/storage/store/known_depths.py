@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import repeat
-from typing import Final, cast
+from typing import Any, Final
 
 from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
 from dhtcrawl.storage.store import keys
@@ -194,8 +194,8 @@ def _empty(slots: int) -> array[int]:
     return array("Q", [_NONE]) * slots
 
 
-def _parts(task_keys: Sequence[bytes]) -> Iterable[tuple[int, int]]:
+def _parts(task_keys: Sequence[bytes]) -> Iterable[tuple[Any, ...]]:
     """The bits that say where a task is kept, and those by which it is told."""
     if not task_keys:
         return ()
-    return cast("Iterable[tuple[int, int]]", _PARTS[len(task_keys[0])].iter_unpack(b"".join(task_keys)))
+    return _PARTS[len(task_keys[0])].iter_unpack(b"".join(task_keys))

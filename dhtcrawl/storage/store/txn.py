@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from dhtcrawl.storage.store import keys
@@ -15,6 +17,7 @@ from dhtcrawl.storage.store.known_depths import NOT_KEPT, KnownDepths
 from dhtcrawl.storage.store.records import depth_of
 
 Batch = Mapping[bytes, bytes | None]  # None deletes
+NOTHING_WRITTEN: Final[Batch] = MappingProxyType({})
 _ABSENT: Final[Any] = object()  # of a key that the group has not written
 
 
@@ -57,30 +60,58 @@ class Engine(Protocol):
 class Txn:
     """The store as one transaction sees it; valid only while its function runs."""
 
-    __slots__ = ("_engine", "_group", "_known", "_ordered", "_undo")
+    __slots__ = ("_before", "_engine", "_known", "_ordered", "_ordered_of", "_writes", "put")
 
-    def __init__(self, engine: Engine, group: dict[bytes, bytes | None], known: KnownDepths | None = None) -> None:
-        """`known` is told of all that is written to `engine`."""
+    def __init__(
+        self,
+        engine: Engine,
+        writes: dict[bytes, bytes | None],
+        known: KnownDepths | None = None,
+        before: Batch = NOTHING_WRITTEN,
+    ) -> None:
+        """Its writes go into `writes`; `before` has those of the transactions before it in its group.
+
+        `known` is told of all that is written to `engine`.
+        """
         self._engine = engine
-        self._group = group
+        self._writes = writes
+        self._before = before
         self._known = known
-        self._undo: list[tuple[bytes, Any]] = []  # keys, with what the group had for them before
-        # The group's keys in order, until this transaction writes: a transaction that
+        # The keys of both in order, while there are as many writes as then: a transaction that
         # only reads, and seeks from host to host, sorts them once.
-        self._ordered: list[bytes] | None = None
+        self._ordered: list[bytes] = []
+        self._ordered_of = -1
+        # A page costs a swarm's nodes some twenty writes: none of them is a Python call.
+        self.put: Callable[[bytes, bytes], None] = writes.__setitem__
 
     def get(self, key: bytes) -> bytes | None:
-        written: bytes | None = self._group.get(key, _ABSENT)
+        written: bytes | None = self._writes.get(key, _ABSENT)
+        if written is _ABSENT:
+            written = self._before.get(key, _ABSENT)
         return self._engine.get(key) if written is _ABSENT else written
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """What `get` gives for each of these keys, in their order, for less than so many calls."""
-        group = self._group
-        written = [group.get(key, _ABSENT) for key in keys]
-        if all(value is _ABSENT for value in written):
+        written = self._written(keys)
+        if written is None:
+            return self._engine.get_many(keys)
+        if written.count(_ABSENT) == len(written):
             return self._engine.get_many(keys)
         stored = iter(self._engine.get_many(key for key, value in zip(keys, written, strict=True) if value is _ABSENT))
         return [next(stored) if value is _ABSENT else value for value in written]
+
+    def _written(self, keys: list[bytes]) -> list[Any] | None:
+        """What the group has written for these keys, or `_ABSENT`; None: it has written nothing."""
+        if not self._writes:
+            return list(map(self._before.get, keys, repeat(_ABSENT))) if self._before else None
+        written = list(map(self._writes.get, keys, repeat(_ABSENT)))
+        if self._before:
+            before = self._before
+            written = [
+                before.get(key, _ABSENT) if value is _ABSENT else value
+                for key, value in zip(keys, written, strict=True)
+            ]
+        return written
 
     def task_depths(self, crawl: bytes, task_keys: list[bytes]) -> list[int | None]:
         """The depths in the records of these tasks, in their order; None where there is no record.
@@ -89,11 +120,13 @@ class Txn:
             StoreTooNew: a later version wrote one of them.
             StorageError: one cannot be read, or is damaged.
         """
-        head, group, known = keys.TASK + crawl, self._group, self._known
+        head, known = keys.TASK + crawl, self._known
         full = [head + key for key in task_keys]
         if known is None:
             return [None if value is None else depth_of(value) for value in self.get_many(full)]
         kept = known.find(crawl, full)
+        written = self._written(full) or ()
+        group = {key for key, value in zip(full, written, strict=False) if value is not _ABSENT}
         if group:
             kept = [NOT_KEPT if key in group else depth for key, depth in zip(full, kept, strict=True)]
         wanted = [key for key, depth in zip(full, kept, strict=True) if depth == NOT_KEPT]
@@ -105,37 +138,35 @@ class Txn:
         stored = iter(read)
         return [next(stored) if depth == NOT_KEPT else depth for depth in kept]
 
-    def put(self, key: bytes, value: bytes) -> None:
-        self._undo.append((key, self._group.get(key, _ABSENT)))
-        self._group[key] = value
-        self._ordered = None
-
     def delete(self, key: bytes) -> None:
-        self._undo.append((key, self._group.get(key, _ABSENT)))
-        self._group[key] = None
-        self._ordered = None
+        self._writes[key] = None
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield pairs with start <= key < stop, in order, this group's writes included."""
-        if self._ordered is None:
-            self._ordered = sorted(self._group)
+        """Pairs with start <= key < stop, in order, this group's writes included."""
+        writes, before = self._writes, self._before
+        if self._ordered_of != len(writes):
+            self._ordered, self._ordered_of = sorted({*writes, *before}), len(writes)
         first, last = bisect_left(self._ordered, start), bisect_left(self._ordered, stop)
-        overlay = self._ordered[first:last]
-        if not overlay:
-            yield from self._engine.scan(start, stop)
-            return
+        if first == last:
+            return self._engine.scan(start, stop)
+        return self._overlaid(start, stop, self._ordered[first:last])
+
+    def _overlaid(self, start: bytes, stop: bytes, overlay: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """The pairs of the engine, with what the group has written under the keys of `overlay`."""
+        writes, before = self._writes, self._before
         position = 0
         for key, value in self._engine.scan(start, stop):
             while position < len(overlay) and overlay[position] < key:
-                written = self._group[overlay[position]]
+                own = overlay[position]
+                written = writes[own] if own in writes else before[own]
                 if written is not None:
-                    yield overlay[position], written
+                    yield own, written
                 position += 1
             if position < len(overlay) and overlay[position] == key:
                 continue
             yield key, value
         for own in overlay[position:]:
-            written = self._group[own]
+            written = writes[own] if own in writes else before[own]
             if written is not None:
                 yield own, written
 
@@ -155,13 +186,3 @@ class Txn:
                 return found, key
             found.append((key, value))
         return found, None
-
-    def rollback(self) -> None:
-        """Undo the writes of this transaction; the group's other writes stay."""
-        for key, before in reversed(self._undo):
-            if before is _ABSENT:
-                del self._group[key]
-            else:
-                self._group[key] = before
-        self._undo.clear()
-        self._ordered = None
