@@ -69,6 +69,10 @@ class KnownLinks:
         """The key of the task at a URL, b"" where it is noted as skipped; None if no plain link to it is known."""
         return self._tasks.get(url)
 
+    def tasks(self, urls: Iterable[bytes | None]) -> list[bytes | None]:
+        """As `task`, of each of these, in their order; None of what is none."""
+        return list(map(self._tasks.get, urls))  # type: ignore[arg-type]
+
     def note_task(self, url: bytes, key: bytes) -> None:
         """Remember the task to which a plain link leads, or by b"" that it is noted that it is skipped."""
         self._tasks[url] = key
@@ -91,6 +95,11 @@ class KnownLinks:
         if len(text) <= TAG_BYTES_MAX and (href is None or _OF_THE_PAGE.match(href) is None):
             tags[text] = key
             self._size += 1 + len(text) // CACHED_CHARS
+
+    def note_tags(self, tags: dict[bytes, bytes], leads: dict[bytes, bytes]) -> None:
+        """Remember where plain tags lead, which are no longer than `TAG_BYTES_MAX`, as `note_tag` does."""
+        tags |= leads
+        self._size += len(leads) + sum([len(text) // CACHED_CHARS for text in leads])
 
     def beyond(self, keys: Iterable[bytes]) -> list[bytes]:
         """Those of these tasks of which it is not noted that they are beyond the depth limit."""

@@ -106,19 +106,32 @@ class LinksWithoutParser:
         known = self._known.of(url)
         page = _Look(url, charset, html, known, texts, known.tags.setdefault(charset, {}), {})
         found = list(map(page.tags.get, texts))
-        for text in dict.fromkeys([text for text, key in zip(texts, found, strict=True) if key is None]):
-            target = page.known.plain.target_of(text) if len(text) <= TAG_BYTES_MAX else None
+        if not self._look_up([text for text, key in zip(texts, found, strict=True) if key is None], page):
+            return None
+        unparsed = self._unparsed(page, page.keys(found), depth)
+        self._known.keep_bound()
+        return unparsed
+
+    def _look_up(self, texts: list[bytes], page: _Look) -> bool:
+        """Find where these tags lead, which were not met in the page's directory; False if it has to be parsed."""
+        short = [text for text in dict.fromkeys(texts) if len(text) <= TAG_BYTES_MAX]
+        targets = dict(zip(short, page.known.plain.targets_of(short), strict=True))
+        tasks = zip(short, self._known.tasks(targets.values()), strict=True)
+        known = {text: key for text, key in tasks if key is not None}
+        self._known.note_tags(page.tags, known)
+        for text in dict.fromkeys(texts):
+            if text in known:
+                continue
+            target = targets.get(text)
             if target is None:
                 lead = _ANCHOR if is_anchor(text) else self._lead_of(text, page)
             else:
                 lead = self._plain_lead(text, target, page)
             if lead is None:
-                return None
+                return False
             if lead is not _NOTED:
                 page.leads[text] = lead
-        unparsed = self._unparsed(page, page.keys(found), depth)
-        self._known.keep_bound()
-        return unparsed
+        return True
 
     def _plain_lead(self, text: bytes, target: bytes, page: _Look) -> _Lead:
         """Where the plain link of a tag leads: to a task, or to a skip that is noted, which is known from now on."""

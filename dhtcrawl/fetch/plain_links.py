@@ -11,7 +11,7 @@ another way than nearly all are.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from dhtcrawl.url import URL_CHARS_MAX, origin_of
 
@@ -78,11 +78,23 @@ class PlainLinks:
 
     def target_of(self, text: bytes) -> bytes | None:
         """The canonical URL to which one of the `candidates` of a page leads; None if it takes a URL parser to say."""
-        found = _PLAIN_TAG.fullmatch(text)
-        if found is None:
-            return None
-        up, path, query = found.groups()
-        return self._resolved(up, path, query and query.replace(b"&amp;", b"&"))
+        return self.targets_of([text])[0]
+
+    def targets_of(self, texts: Iterable[bytes]) -> list[bytes | None]:
+        """The same of several of them, in their order; a node of a swarm meets most links of a site for itself."""
+        before_of, matches, targets = self._before.get, _PLAIN_TAG.fullmatch, list[bytes | None]()
+        for found in map(matches, texts):
+            if found is None:
+                targets.append(None)
+                continue
+            up, path, query = found.groups()
+            before = before_of(up)
+            if before is None or query is not None or not (up or path):
+                targets.append(self._resolved(up, path, query and query.replace(b"&amp;", b"&")))
+                continue
+            target = before + path
+            targets.append(target if len(target) <= URL_CHARS_MAX else None)
+        return targets
 
     def target_of_href(self, href: str) -> bytes | None:
         """The same of a link as it is read, without the white space around it."""
