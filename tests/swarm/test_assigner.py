@@ -16,7 +16,7 @@ from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused, StoreBackup
 from dhtcrawl.storage.store.records import SkipReason
-from dhtcrawl.swarm.assignment import assigner, worker_calls
+from dhtcrawl.swarm.assignment import assigner, assigner_state, worker_calls
 from dhtcrawl.swarm.assignment.assigned import SILENT_S
 from dhtcrawl.swarm.calls.assignment import Lend, Recall
 from swarm.fake_peers import node, view_of
@@ -33,6 +33,41 @@ async def test_tasks_go_to_the_best_until_it_has_its_batch_and_then_to_the_next(
         assert len(world.started()) == 5, "the owner is a candidate like others"
         assert len(world.lent_to(2)) == 2
         assert [len(message.records) for message in world.peers.to(1) if isinstance(message, StoreBackup)] == [5]
+
+
+async def test_few_tasks_wait_for_others_while_their_node_has_some_but_no_longer_than_two_seconds() -> None:
+    async with a_world(Only(B, terms=AssignmentTerms(batch=100))) as world:
+        world.add(TASKS[0])
+        await asyncio.sleep(1)
+        assert len(world.lent_to(1)) == 1, "a node that has nothing gets what there is"
+        world.add(*TASKS[1:5])
+        await asyncio.sleep(0.5)
+        assert len(world.lent_to(1)) == 1
+        world.add(*TASKS[5:9])
+        await asyncio.sleep(1)
+        assert len(world.lent_to(1)) == 9, "they are worth their price now"
+        world.add(TASKS[9])
+        await asyncio.sleep(assigner_state.LOT_S - 1.2)
+        assert len(world.lent_to(1)) == 9
+        await asyncio.sleep(1.5)
+        assert len(world.lent_to(1)) == 10, "no task waits for longer"
+
+
+async def test_half_of_what_a_node_may_have_waits_for_no_others() -> None:
+    async with a_world(Only(B, terms=AssignmentTerms(batch=4))) as world:
+        for task, there in zip(TASKS[:3], (1, 1, 3), strict=True):
+            world.add(task)
+            await asyncio.sleep(0.4)
+            assert len(world.lent_to(1)) == there
+
+
+async def test_tasks_of_a_host_that_has_a_delay_wait_for_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world(Only(B, terms=AssignmentTerms(batch=100))) as world:
+        monkeypatch.setattr(world.frontier, "delay_s", lambda host: 1.0)
+        for count, task in enumerate(TASKS[:3], 1):
+            world.add(task)
+            await asyncio.sleep(0.4)
+            assert len(world.lent_to(1)) == count
 
 
 async def test_a_task_waits_for_the_first_where_the_policy_says_so() -> None:

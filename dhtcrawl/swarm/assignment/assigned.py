@@ -61,6 +61,7 @@ class Assigned:
         self._of: Counter[bytes] = Counter()
         self._hosts: Counter[str] = Counter()
         self._heard_at: dict[bytes, float] = {}
+        self._lent_at: dict[bytes, float] = {}  # when a node was last given tasks, of those that have any
         self._page_at: dict[tuple[bytes, str], float] = {}  # when a page was last heard of, by node and host
         self._gone: dict[bytes, int | None] = {}  # nodes that went while they had tasks → their incarnation
 
@@ -72,6 +73,11 @@ class Assigned:
 
     def __contains__(self, key: object) -> bool:
         return key in self._loans
+
+    def among(self, keys: Iterable[bytes]) -> set[bytes]:
+        """Those of these tasks that are assigned, for one call."""
+        loans = self._loans
+        return {key for key in keys if key in loans}
 
     def count(self, node: bytes, host: str | None = None) -> int:
         """How many tasks are assigned to a node, of one host or of all."""
@@ -103,6 +109,7 @@ class Assigned:
         self.version += 1
         if node not in self._of:
             self._heard_at[node] = now
+        self._lent_at[node] = now
         idle = inf if idle_s is None else idle_s
         given = {
             key: TaskAssignment(node, incarnation, host, now, budget_s, origins.get(key, ""), idle_s=idle)
@@ -126,8 +133,12 @@ class Assigned:
             if (loan.node, loan.host) not in self._at:
                 self._page_at.pop((loan.node, loan.host), None)
             if loan.node not in self._of:
-                del self._heard_at[loan.node]
+                del self._heard_at[loan.node], self._lent_at[loan.node]
         return over
+
+    def lent_s(self, node: bytes, now: float) -> float:
+        """How long ago a node was last given tasks; infinity for one that has none."""
+        return now - self._lent_at.get(node, -inf)
 
     def let_go_from(self, node: bytes, keys: Iterable[bytes]) -> dict[bytes, TaskAssignment]:
         """End those of these assignments that `node` has; return them."""
@@ -220,6 +231,11 @@ class AssignedHere:
 
     def __contains__(self, key: object) -> bool:
         return key in self._owners
+
+    def among(self, keys: Iterable[bytes]) -> set[bytes]:
+        """Those of these tasks that are assigned to this node, for one call."""
+        owners = self._owners
+        return {key for key in keys if key in owners}
 
     @property
     def full(self) -> bool:

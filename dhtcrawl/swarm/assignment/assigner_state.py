@@ -57,6 +57,9 @@ from dhtcrawl.url import host_of, origin_of
 
 BUDGET_TIMES = 3.0  # a host's tasks are late after so many times what its delay alone takes
 ENDED_MAX = 10_000
+# What an assignment costs, frames and writes, is nearly the same for one task as for many. So one of fewer than `LOT`
+# tasks waits for others, for `LOT_S` at most, while its node has tasks of this owner (cf. RFC 896, for segments).
+LOT, LOT_S = 8, 2.0
 
 
 @loop_state
@@ -119,6 +122,8 @@ class AssignerState:
         """The policy has chosen nodes for these tasks."""
         origins, effects = {task.key: origin_of(task.url) for task in tasks}, list[steps.Effect]()
         for node, hosts in choice.keys.items():
+            if node != self._own and self._is_too_few(node, hosts, choice, now):
+                continue
             given: dict[bytes, TaskAssignment] = {}
             for host, chosen in hosts.items():
                 # The choice took a while: another node may have or own a task now.
@@ -305,6 +310,16 @@ class AssignerState:
     def _out(self, host: str) -> int:
         """How many tasks of a host have a node."""
         return self.lent.count_host(host) + self._frontier.load(host)
+
+    def _is_too_few(self, node: bytes, hosts: Mapping[str, Sequence[bytes]], choice: Choice, now: float) -> bool:
+        """Whether a node is to have these tasks later, together with others.
+
+        A window that is small is never waited for to be full, nor is anything of a host that has a delay.
+        """
+        if self.lent.lent_s(node, now) >= LOT_S or sum(map(len, hosts.values())) >= LOT:
+            return False
+        rooms = [min(choice.terms[node, host].batch, choice.terms[node, host].at_work_max) for host in hosts]
+        return sum(map(len, hosts.values())) < min(rooms) // 2 and not any(map(self._frontier.delay_s, hosts))
 
     def _is_free(self, key: bytes) -> bool:
         return self._ownership.claim.mine(key) and not self._ownership.held(key)

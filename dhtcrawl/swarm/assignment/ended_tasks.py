@@ -15,6 +15,7 @@ from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.assignment.queues import AssignmentQueues
 
 LOOK_EVERY_S = 1.0
+GATHER_S = 0.05  # a look into the store is a turn of the committer's thread, however many it looks for
 LOOK_AT = 500  # assignments at a time
 
 
@@ -43,8 +44,10 @@ class EndedTasks:
         lent, borrowed = self._ownership.lent, self._ownership.borrowed
         # A tombstone of an earlier generation ends no assignment: our own record has to say so.
         if len(lent) or len(borrowed):
-            self._doubtful += [key for key in keys if key in lent or key in borrowed]
-            self._doubts.set()
+            found = lent.among(keys) | borrowed.among(keys)
+            if found:
+                self._doubtful += [key for key in keys if key in found]
+                self._doubts.set()
 
     async def run(self) -> None:
         """End assignments, until cancelled."""
@@ -52,6 +55,7 @@ class EndedTasks:
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._doubts.wait()
+                await asyncio.sleep(GATHER_S)
             except TimeoutError:
                 self._look_on()
             self._doubts.clear()
