@@ -198,9 +198,10 @@ def _admin_file(data_dir: Path, admin: Address) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def _boottime() -> float:
-    """Seconds, also those for which the machine slept."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+# Seconds, also those for which the machine slept; asked for before each request, so it is no function of ours.
+_boottime: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
 
 
 async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions, *, encrypted: bool) -> None:

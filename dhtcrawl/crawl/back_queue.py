@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.tasks import Queued
@@ -97,23 +97,27 @@ class BackQueue:
 
     def drop(self, unwanted: Callable[[Queued], bool]) -> bool:
         """Forget the unwanted tasks, except those in flight; return whether there were any."""
-        gone = [task for task in (*self.front, *self.desk) if unwanted(task)]
-        gone += [task for _, task, _ in self.retries if unwanted(task)]
+        waiting = (*self.front, *self.desk, *(task for _, task, _ in self.retries))
+        return self.drop_keys({task.key for task in waiting if unwanted(task)})
+
+    def drop_keys(self, keys: Set[bytes]) -> bool:
+        """The same of the tasks with these keys."""
+        gone = {task.key for task in (*self.front, *self.desk) if task.key in keys}
+        gone.update([task.key for _, task, _ in self.retries if task.key in keys])
         if not gone:
             return False
-        self.front = [task for task in self.front if not unwanted(task)]
-        self.desk = [task for task in self.desk if not unwanted(task)]
-        self.retries = [retry for retry in self.retries if not unwanted(retry[1])]
+        self.front = [task for task in self.front if task.key not in gone]
+        self.desk = [task for task in self.desk if task.key not in gone]
+        self.retries = [retry for retry in self.retries if retry[1].key not in gone]
         heapq.heapify(self.retries)
-        for task in gone:
-            self.known.discard(task.key)
+        self.known -= gone
         return True
 
     def leaves(self, key: bytes) -> bool:
         """A task left the stored queue: forget it, or note it if it is in flight; return whether it was forgotten."""
         if key not in self.known:
             return False
-        if self.drop(lambda task: task.key == key):
+        if self.drop_keys({key}):
             return True
         self.left.add(key)
         return False

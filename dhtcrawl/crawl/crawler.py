@@ -292,10 +292,10 @@ class Crawl:
             self._wake_at(due_at if due_at != math.inf and self._may_start() else math.inf)
 
     def _start_jobs(self) -> None:
-        now, fetchers = self._s.clock.monotonic(), self._fetchers
-        pages = self.parts.next_round.unwritten_pages + fetchers.pages
-        self.parts.shares.may_start = self._budget.may_start(pages)
-        while self._may_start():
+        now, fetchers, handed_in = self._s.clock.monotonic(), self._fetchers, self.parts.next_round
+        may_start = self._budget.may_start(handed_in.unwritten_pages + fetchers.pages)
+        self.parts.shares.may_start = may_start
+        while may_start and self._has_place():
             job = self.parts.frontier.next(now)
             if job is None:
                 break
@@ -305,15 +305,19 @@ class Crawl:
                 fetchers.pages += 1
                 self.parts.in_flight[job.task.key] = None
             fetchers.idle.popleft().set_result(job)
+            may_start = bool(fetchers.idle) and self._budget.may_start(handed_in.unwritten_pages + fetchers.pages)
 
     def _may_start(self) -> bool:
         """Whether a fetcher is free, and the bounds of `PlaceLimits` and the budget allow one more page."""
         fetchers, handed_in = self._fetchers, self.parts.next_round
+        return self._has_place() and self._budget.may_start(handed_in.unwritten_pages + fetchers.pages)
+
+    def _has_place(self) -> bool:
+        """The same but for the budget."""
+        fetchers, handed_in = self._fetchers, self.parts.next_round
         if not fetchers.idle:
             return False
-        if not fetchers.limits.free(fetchers.running, handed_in.unwritten_pages, handed_in.open_pages):
-            return False
-        return self._budget.may_start(handed_in.unwritten_pages + fetchers.pages)
+        return fetchers.limits.free(fetchers.running, handed_in.unwritten_pages, handed_in.open_pages)
 
     def _limit_reached(self) -> Stop | None:
         if not self._s.ports.ownership.alone:

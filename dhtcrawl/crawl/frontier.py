@@ -335,7 +335,7 @@ class Frontier:
     def lend(self, name: str, keys: Collection[bytes], now: float) -> None:
         """Forget these tasks, which are assigned to another node; the caller takes them out of the stored queue."""
         host = self._hosts.get(name)
-        if host is not None and host.drop(lambda task: task.key in keys):
+        if host is not None and host.drop_keys(frozenset(keys)):
             self._schedule(host, now)
 
     def disown(self, mine: Callable[[bytes], bool], now: float) -> None:

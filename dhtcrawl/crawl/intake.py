@@ -124,11 +124,11 @@ class Intake:
         fresh = [*merged.fresh, *merged.changed] if merged.changed and ports.replication.joins else merged.fresh
         # A task of another owner is over, and this did not come from the owner, which would
         # have sent the tombstone: tell it, or it may fetch the page.
-        owns = ports.ownership.owns
-        news = [copy for copy in merged.changed if copy.task.state >= State.FETCHED and not owns(copy.key)]
+        owned = frozenset(ports.ownership.owned([copy.key for copy in (*fresh, *merged.changed)]))
+        news = [copy for copy in merged.changed if copy.task.state >= State.FETCHED and copy.key not in owned]
         if news:
             ports.replication.tell(news)
-        ours = [copy for copy in fresh if owns(copy.key)]
+        ours = [copy for copy in fresh if copy.key in owned]
         due = merged.queued if ours else []
         self._due.expect(due)
         if merged.holders:
@@ -149,9 +149,7 @@ class Intake:
         Where depth matters, a nearer way to one is news all the same.
         """
         if self._start.spec.settings.depth < 0:
-            learn = self._next.outbox.learn
-            for key in keys:
-                learn(key)
+            self._next.outbox.learn(keys)
 
     def view_changed(self, claim: object) -> None:
         """Nodes came or went; `claim` is the set of keys that this node may fetch.

@@ -39,6 +39,12 @@ class AckedFilter:
         if len(self._new) >= self._half:
             self._old, self._new = self._new, {}
 
+    def add_all(self, keys: Iterable[bytes]) -> None:
+        """Note that the owners of these know them at depth 0."""
+        self._new.update(dict.fromkeys(keys, 0))
+        if len(self._new) >= self._half:
+            self._old, self._new = self._new, {}
+
     def discard(self, key: bytes) -> None:
         """Forget a key that its owner no longer knows."""
         self._new.pop(key, None)
@@ -123,10 +129,10 @@ class Outbox:
             (sends if waiter is None or depth < waiter[0] else waits).append(key)
         return waits, sends
 
-    def learn(self, key: bytes) -> None:
-        """Note that a link's owner knows it, by its own word; only if depth does not matter."""
+    def learn(self, keys: Iterable[bytes]) -> None:
+        """Note that the owners of links know them, by their own word; only if depth does not matter."""
         assert not self._depth_matters, "how deep the owner knows it is not said"
-        self._acked.add(key, 0)
+        self._acked.add_all(keys)
 
     def forget(self, key: bytes) -> None:
         """Send this link again when it is found, because all nodes that had its record have lost it."""

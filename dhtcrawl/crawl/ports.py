@@ -48,6 +48,10 @@ class Ownership(Protocol):
         """Whether this node owns a task, by its present view."""
         ...
 
+    def owned(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Those of these tasks that this node owns, for one call."""
+        ...
+
     def mine(self, key: bytes) -> bool:
         """Whether a task belongs into this node's queues: the node has synced about it and may fetch it (I12)."""
         ...

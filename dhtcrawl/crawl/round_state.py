@@ -115,13 +115,9 @@ class RoundState:
         self._links = self._next.outbox.take(LINKS_A_ROUND_MAX)
         if self._ownership.alone:
             return []
-        owns = self._ownership.owns
-        ours: list[Link] = []
-        theirs: list[Link] = []
-        for link in self._links:
-            (ours if owns(link.key) else theirs).append(link)
-        self._links = ours
-        return theirs
+        taken, owned = self._links, frozenset(self._ownership.owned([link.key for link in self._links]))
+        self._links = [link for link in taken if link.key in owned]
+        return [link for link in taken if link.key not in owned]
 
     def begin(self, not_sent: Iterable[Link] = ()) -> Round | None:
         """The round to write now; None if there is nothing to write. `not_sent` are put back in the outbox."""

@@ -20,6 +20,9 @@ class SoleOwnership:
     def owns(self, key: bytes) -> bool:
         return True
 
+    def owned(self, keys: Iterable[bytes]) -> list[bytes]:
+        return list(keys)
+
     def mine(self, key: bytes) -> bool:
         return True
 

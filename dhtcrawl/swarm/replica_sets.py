@@ -145,8 +145,9 @@ def owned_bits(view: View, node: bytes) -> int | None:
 def by_owner(view: View, items: Iterable[T], key_of: Callable[[T], bytes]) -> dict[bytes, list[T]]:
     """The items, each with a task key, by the node that owns it; by `NO_OWNER` while no member owns anything."""
     found: dict[bytes, list[T]] = {}
-    for item in items:
-        owner = view.owner(placement(key_of(item)))
+    items = list(items)
+    owners = view.owners([key[:KEY_BYTES] for key in map(key_of, items)])  # their placements
+    for item, owner in zip(items, owners, strict=True):
         found.setdefault(NO_OWNER if owner is None else owner.id, []).append(item)
     return found
 

@@ -74,7 +74,7 @@ def under_way() -> UnderWay:
 
 @pytest.fixture
 def ownership(held: set[bytes]) -> Any:
-    return SimpleNamespace(owns=lambda key: True, mine=lambda key: True, held=held.__contains__)
+    return SimpleNamespace(owns=lambda key: True, owned=list, mine=lambda key: True, held=held.__contains__)
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ class IntakeBench(Bench):
             joins=False,
             mine=lambda key: self.owned(key),
             owns=lambda key: self.owned(key),
+            owned=lambda keys: [key for key in keys if self.owned(key)],
             held=lambda key: False,
             snapshot=lambda _=None: OwnershipSnapshot(self.owned),
             keep=self._keep,

@@ -62,6 +62,7 @@ class Model:
         own: Any = SimpleNamespace(
             alone=alone,
             owns=lambda key: alone or key[-1] % 2 == 0,
+            owned=lambda keys: [key for key in keys if alone or key[-1] % 2 == 0],
             mine=lambda key: True,
             awaited=lambda key: False,
             snapshot=lambda keys: NOTHING,

@@ -41,6 +41,7 @@ class RoundBench(Bench):
         together = SimpleNamespace(
             alone=False,
             owns=lambda key: False,
+            owned=lambda keys: [],
             mine=lambda key: False,
             awaited=lambda key: False,
             snapshot=lambda _: NOTHING,

@@ -39,6 +39,7 @@ def test_what_is_ours_is_what_both_views_give_us(
         assert claim.mine(key) == (owns(view, node, key) and owns(settled, node, key))
         assert not KeyClaim(node, view, None).mine(key), "nothing is, before it has asked"
         assert KeyClaim(node, view, view).mine(key) == owns(view, node, key)
+    assert claim.owned(keys) == [key for key in keys if owns(view, node, key)]
 
 
 @given(members=MEMBERS, others=MEMBERS, keys=KEYS)

@@ -67,8 +67,8 @@ class FakeRun:
     def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
         return EVERYTHING
 
-    def owns(self, key: bytes) -> bool:
-        return key in self.own
+    def owned(self, keys: Iterable[bytes]) -> list[bytes]:
+        return [key for key in keys if key in self.own]
 
     def may_end(self, key: bytes, node: bytes) -> bool:
         return self.given.get(key) == node

@@ -50,6 +50,9 @@ class Claim:
     def owns(self, key: bytes) -> bool:
         return key in self.ours
 
+    def owned(self, keys: Iterable[bytes]) -> list[bytes]:
+        return [key for key in keys if key in self.ours]
+
     def mine(self, key: bytes) -> bool:
         return key in self.ours
 
@@ -100,6 +103,7 @@ class OneSide:
             joins=False,
             mine=own.mine,
             owns=own.owns,
+            owned=own.owned,
             held=own.held,
             snapshot=own.snapshot,
             keep=lambda copies, then: self.waiting.append(then),

@@ -94,6 +94,44 @@ def test_records_are_checked_together_as_each_would_be_alone(found: list[rows.Re
             assert copy is None or type(copy.task.state) is State
 
 
+DONE = rows.TombstoneRow(KEY, int(State.DONE), 0, 1, "", "", THERE)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                DONE,
+                DONE._replace(key=KEY[::-1], gen=2, attempt=0),
+                DONE._replace(key=KEY + KEY),
+                DONE._replace(state=int(State.FETCHED)),
+                DONE._replace(state=int(State.DEAD), reason="failed", place=None),
+                DONE._replace(gen=wire.COUNT_MAX + 1),
+                DONE._replace(attempt=wire.COUNT_MAX + 1),
+                DONE._replace(reason="no-need"),
+                DONE._replace(detail="a word"),
+                DONE._replace(place=None),
+                DONE._replace(place=THERE._replace(file="../x")),
+                DONE._replace(place=THERE._replace(node="x")),
+                DONE._replace(place=THERE._replace(offset=2**63 - 1, length=1)),
+                DONE._replace(extra=b"\0later"),
+                DONE._replace(extra=b"\xff"),
+            ]
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from((BY_URL, BY_HOST, unknown_keys(20), unknown_keys(40))),
+)
+def test_tombstones_are_checked_together_as_each_would_be_alone(found: list[rows.TombstoneRow], keys: TaskKeys) -> None:
+    for some in (found, found[:1] * 2):
+        ends = wire.ends_in(some, keys)
+        assert ends == [wire.end_of(row, keys) for row in some]
+        for end in ends:
+            assert end is None or (type(end), type(end.state)) == (End, State)
+            assert end is None or end.place is None or type(end.place) is Place
+
+
 @given(
     st.lists(
         st.tuples(

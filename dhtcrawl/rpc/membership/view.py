@@ -75,7 +75,7 @@ class View:
         self._owning = [member for member in self.members if member.owns]
         self.active = [member.state for member in self._owning].count(MemberState.ACTIVE)
         bits = max(len(self._owning) - 1, 1).bit_length() + 2
-        self._shift = KEY_BITS - bits
+        self.shift = KEY_BITS - bits  # how many bits of a key, at its end, are not in its prefix
         self._owners: dict[int, Member] = {}
         self._ranked: dict[tuple[int, int], list[tuple[int, Member]]] = {}
         self._same: dict[tuple[int, int], bool] = {}
@@ -135,37 +135,37 @@ class View:
     def owner(self, key: bytes) -> Member | None:
         """The member closest to `key`; None when no member is active."""
         number = int.from_bytes(key, "big")
-        owner = self._owners.get(number >> self._shift)
+        owner = self._owners.get(number >> self.shift)
         if owner is not None:
             return owner
-        ranked = self._candidates(number >> self._shift, 1)
+        ranked = self._candidates(number >> self.shift, 1)
         if len(ranked) > 1:
             return min(ranked, key=lambda candidate: candidate[0] ^ number)[1]
         if not ranked:
             return None
         if len(self._owners) < _PREFIXES_KEPT_MAX:
-            self._owners[number >> self._shift] = ranked[0][1]
+            self._owners[number >> self.shift] = ranked[0][1]
         return ranked[0][1]
 
     def owners(self, keys: Iterable[bytes]) -> list[Member | None]:
         """The `owner` of each of these keys, in their order."""
-        shift, known, number_of, owner = self._shift, self._owners.get, int.from_bytes, self.owner
+        shift, known, number_of, owner = self.shift, self._owners.get, int.from_bytes, self.owner
         return [known(number_of(key, "big") >> shift) or owner(key) for key in keys]
 
     def closest(self, key: bytes, n: int) -> list[Member]:
         """The owner and the next: the `n` members closest to `key`, fewer where there are fewer."""
         number = int.from_bytes(key, "big")
-        ranked = self._candidates(number >> self._shift, n)
+        ranked = self._candidates(number >> self.shift, n)
         return [member for _, member in sorted(ranked, key=lambda candidate: candidate[0] ^ number)[:n]]
 
     def prefix_of(self, key: bytes, n: int) -> int | None:
         """The first bits of `key` where all keys with these have the same `n` closest; None where they may differ."""
-        prefix = int.from_bytes(key, "big") >> self._shift
+        prefix = int.from_bytes(key, "big") >> self.shift
         same = self._same.get((prefix, n))
         if same is None:
             ranked = self._candidates(prefix, n)
             # Members that differ in these bits are ranked by them alone.
-            same = len({number >> self._shift for number, _ in ranked}) == len(ranked)
+            same = len({number >> self.shift for number, _ in ranked}) == len(ranked)
             if len(self._same) < _PREFIXES_KEPT_MAX:
                 self._same[prefix, n] = same
         return prefix if same else None
@@ -180,7 +180,7 @@ class View:
         known = self._ranked.get((prefix, n))
         if known is not None:
             return known
-        ranked = self._closest_groups(prefix << self._shift, n)
+        ranked = self._closest_groups(prefix << self.shift, n)
         if len(self._ranked) < _PREFIXES_KEPT_MAX:
             self._ranked[prefix, n] = ranked
         return ranked
@@ -191,7 +191,7 @@ class View:
         todo = [(0, len(ids), KEY_BITS - 1)] if ids else []
         while todo and len(ranked) < n:
             low, high, bit = todo.pop()
-            if bit < self._shift or high - low == 1:
+            if bit < self.shift or high - low == 1:
                 ranked += [(member.number, member) for member in self._owning[low:high]]
                 continue
             half = (int.from_bytes(ids[low], "big") >> bit | 1) << bit

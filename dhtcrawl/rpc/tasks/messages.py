@@ -73,6 +73,8 @@ class Code(IntEnum):
     FAILED = 4  # could not be stored; keep it and try again later
 
 
+_MOVED = int(Code.MOVED)
+_NOTHING_MORE: tuple[bytes, tuple[()], tuple[()], str] = (b"", (), (), "")
 _KNOWN_CODES = bytes(range(len(Code))) + bytes([Code.FAILED]) * (256 - len(Code))
 
 
@@ -282,6 +284,9 @@ class Ack:
     def __post_init__(self) -> None:
         need(type(self.codes) is bytes and 1 <= len(self.codes) <= ITEMS_MAX, "codes")
         need(max(self.codes) < len(Code), "codes")
+        if (self.moved, self.peers, self.records, self.detail) == _NOTHING_MORE and type(self.moved) is bytes:
+            need(_MOVED not in self.codes, "moved")
+            return  # the usual case
         check_peers(self.peers, most=PEERS_MAX)
         need(type(self.moved) is bytes and len(self.moved) == self.codes.count(Code.MOVED), "moved")
         need(not self.moved or max(self.moved) < len(self.peers), "moved")

@@ -8,7 +8,7 @@ rest of the frame. The fields are those of a task in the store.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.rpc.tasks.frame import Malformed
@@ -212,10 +212,10 @@ def _end_fits(
     )  # fmt: skip
 
 
-def _place_fits(place: object) -> bool:
+def _place_fits(place: Any) -> bool:
     if type(place) is not PlaceRow:
         return False
-    node, file, offset, length = cast("tuple[object, ...]", place)
+    node, file, offset, length = place
     return (
         type(node) is str and len(node) <= HOST_CHARS_MAX
         and type(file) is str and len(file) <= HOST_CHARS_MAX

@@ -121,7 +121,7 @@ class Credit:
 
     def __post_init__(self) -> None:
         need(type(self.lanes) is tuple and len(self.lanes) >= LANES, "lanes")
-        need(all(is_int(grant, 0, 2**32 - 1) for grant in self.lanes), "lanes")
+        need(set(map(type, self.lanes)) == {int} and 0 <= min(self.lanes) <= max(self.lanes) < 2**32, "lanes")
 
     def body(self) -> dict[str, Any]:
         return {"lanes": self.lanes}

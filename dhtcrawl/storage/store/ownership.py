@@ -32,6 +32,11 @@ class OwnershipSnapshot(NamedTuple):
         """Whether another node has a task of this node."""
         return key in self.elsewhere
 
+    @property
+    def is_mine(self) -> Test:
+        """The same as `mine`, for less where no task of another node is here."""
+        return self.mine if self.here else self.claims
+
 
 class TakeSnapshot(Protocol):
     """Takes a snapshot on the event loop."""

@@ -44,6 +44,8 @@ from dhtcrawl.storage.store.tasks import Queued, get_task, queued
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
 
+_PENDING, _DEAD = int(State.PENDING), int(State.DEAD)
+
 
 class TaskReplica(NamedTuple):
     """A task key and its record."""
@@ -158,6 +160,7 @@ def bury(
         if value is not None and not into.close(value, end):
             ours = unpack_task(value)
             into.meet(end.key, ours, _over(ours, end))
+    into.leave_closed()
     return known, into.merged._replace(doubted=tuple(doubted))
 
 
@@ -277,7 +280,9 @@ def settled(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[bytes]:
 class _Into:
     """Merges replicas into the store, and collects the result."""
 
-    __slots__ = ("_crawl", "_held", "_mine", "_txn", "further", "holders", "new", "queued", "resend", "unqueued")
+    __slots__ = (
+        "_closed", "_crawl", "_held", "_mine", "_txn", "further", "holders", "new", "queued", "resend", "unqueued",
+    )  # fmt: skip
 
     def __init__(self, txn: Txn, crawl: bytes, mine: Test, held: Test) -> None:
         self._txn = txn
@@ -290,6 +295,7 @@ class _Into:
         self.resend: dict[bytes, None] = {}
         self.holders: dict[str, None] = {}
         self.new = 0
+        self._closed: dict[bytes, tuple[str, bytes]] = {}  # queue entry → host and key of a task that is over
 
     @property
     def merged(self) -> Merged:
@@ -298,8 +304,9 @@ class _Into:
 
     def add(self, key: bytes, task: Task, order: int) -> None:
         self._txn.put(keys.TASK + self._crawl + key, task.pack_with(order))
-        self._note(task.place)
-        if self._queueable(key, task):
+        if task.place is not None:
+            self.holders[task.place.node] = None
+        if task.state == State.PENDING and self._mine(key) and not self._held(key):
             self._enqueue(key, task, order, self._entry(key, task.depth, order, host_of(task.url)))
         self.new += 1
 
@@ -326,22 +333,35 @@ class _Into:
     def close(self, value: bytes, end: End) -> bool:
         """Apply a tombstone to an open record of the same generation and additions; return False for any other case.
 
-        Does what `meet` would do, without making a Task: each page costs each of its backups one call.
+        Does what `meet` would do, without making a Task: each page costs each of its backups one call. `leave_closed`
+        follows once, for all.
         """
         stored = unpack(value)
         if not is_task(stored) or not end.added.are_in(stored):
             return False
         url, depth, order, referrer, state, gen, _, hops, seed, _, _, _, *added = stored
-        if state != State.PENDING or gen != end.gen or end.state < State.DEAD:
+        key, end_state, end_gen, attempt, reason, detail, place, _ = end
+        if state != _PENDING or gen != end_gen or end_state < _DEAD:
             return False
         over = (
-            url, depth, order, referrer, int(end.state), gen, end.attempt, hops, seed,
-            end.reason, end.detail, end.place, *added,
+            url, depth, order, referrer, int(end_state), gen, attempt, hops, seed, reason, detail, place, *added,
         )  # fmt: skip
-        self._txn.put(keys.TASK + self._crawl + end.key, pack(over))
-        self._note(end.place)
-        self._leave(end.key, depth, order, host_of(url))
+        self._txn.put(keys.TASK + self._crawl + key, pack(over))
+        if place is not None:
+            self.holders[place.node] = None
+        host = host_of(url)
+        self._closed[keys.queue_key(self._crawl, host_key(host), depth, order, key)] = host, key
         return True
+
+    def leave_closed(self) -> None:
+        """Take the tasks that were closed out of their queues, looked up at once: at most backups none is in one."""
+        entries = list(self._closed)
+        for entry, found in zip(entries, self._txn.get_many(entries), strict=True):
+            if found is not None:
+                self._txn.delete(entry)
+                host, key = self._closed[entry]
+                self.unqueued.append((host, key))
+                self.queued.pop(key, None)
 
     def place(self, key: bytes, before: Task, task: Task, order: int) -> None:
         """Put a record into its queue at its place, or take it out; its present entry was written for `before`."""

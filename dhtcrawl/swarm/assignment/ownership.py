@@ -99,6 +99,10 @@ class SwarmOwnership:
         """Whether this node is the owner of a task by the view that it has now."""
         return self._claim.owns(key)
 
+    def owned(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Those of these tasks that this node owns, for one call."""
+        return self._claim.owned(keys)
+
     def mine(self, key: bytes) -> bool:
         """Whether a task belongs in this node's queues (I12)."""
         return self._claim.mine(key) or key in self.borrowed
@@ -148,10 +152,10 @@ class SwarmOwnership:
         if task_keys is None:
             return self._of_all()
         asked = list(task_keys)
-        here = frozenset(filter(self.borrowed.__contains__, asked)) if len(self.borrowed) else NO_KEYS
+        here = frozenset(self.borrowed.among(asked)) if len(self.borrowed) else NO_KEYS
         # What `held` says, of many keys: two of the three are empty as a rule.
-        held: set[bytes] = set()
-        for elsewhere in (self.inherited, self.asked, self.lent):
+        held = self.lent.among(asked) if len(self.lent) else set[bytes]()
+        for elsewhere in (self.inherited, self.asked):
             if len(elsewhere):
                 held.update(filter(elsewhere.__contains__, asked))
         return OwnershipSnapshot(self._claim.mine, here, frozenset(held))

@@ -278,14 +278,17 @@ class DeliveryQueues(Generic[T]):
         """Move the next batch into a slot. What is left of its kind comes after the other kinds."""
         kind = next(iter(queue.kinds))
         waiting = queue.kinds.pop(kind)
-        count = fitting((size for _, size in waiting), self._limits.batch_items_max, self._limits.batch_bytes_max)
-        batch = [waiting.popleft() for _ in range(count)]
-        if waiting:
-            queue.kinds[kind] = waiting
+        if len(waiting) <= self._limits.batch_items_max and queue.waiting_bytes <= self._limits.batch_bytes_max:
+            batch = list(waiting)  # the usual case
+        else:
+            fit = fitting((size for _, size in waiting), self._limits.batch_items_max, self._limits.batch_bytes_max)
+            batch = [waiting.popleft() for _ in range(fit)]
+            if waiting:
+                queue.kinds[kind] = waiting
         slot.kind = kind
         slot.items = [item for item, _ in batch]
         slot.items_bytes = sum([size for _, size in batch])
-        queue.count -= count
+        queue.count -= len(batch)
         queue.waiting_bytes -= slot.items_bytes
 
     def _retry(self, slot: Slot[T], queue: _Queue[T]) -> None:

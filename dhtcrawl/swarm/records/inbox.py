@@ -37,13 +37,14 @@ from dhtcrawl.rpc.tasks.messages import (
 )
 from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.rpc.tasks.signals import Hello
-from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.ownership import NO_KEYS
+from dhtcrawl.storage.store.replicas import End, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.doubts import Doubts
 from dhtcrawl.swarm.records.merger import Merger
 
-_ACCEPTED, _KNOWN = int(Code.ACCEPTED), int(Code.KNOWN)
+_ACCEPTED, _KNOWN, _FAILED = int(Code.ACCEPTED), int(Code.KNOWN), int(Code.FAILED)
 NO_PLACE = bytes(KEY_BYTES)  # of a link that is refused
 
 
@@ -153,22 +154,23 @@ class Inbox:
         keys = self._keys(message.crawl, message.records[0].key)
         found: Sequence[TaskReplica | None] = wire.copies_in(message.records, keys)
         good = [copy for copy in found if copy is not None]
-        unheld = self._doubts.unheld(asker, message.crawl, ((copy.key, copy.task.place) for copy in good))
+        held = [(copy.key, copy.task.place) for copy in good if copy.task.place is not None]
+        unheld = self._doubts.unheld(asker, message.crawl, held) if held else NO_KEYS
         if unheld:
             found = [None if copy is None or copy.key in unheld else copy for copy in found]
             good = [copy for copy in found if copy is not None]
         self.records_taken += len(good)
         merged = await self._merger.merge(message.crawl, good, asker)
         doubted = set(merged.doubted)
-        codes = bytes(Code.FAILED if copy is None or copy.key in doubted else Code.ACCEPTED for copy in found)
+        codes = bytes([_FAILED if copy is None or copy.key in doubted else _ACCEPTED for copy in found])
         self._learn(asker, message.crawl, message.safe, len(message.records[0].key))
         return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
 
     async def _delete_backup(self, asker: bytes, message: DeleteBackup) -> Reply:
         keys = self._keys(message.crawl, message.tombstones[0].key)
-        found = [wire.end_of(row, keys) for row in message.tombstones]
+        found: Sequence[End | None] = wire.ends_in(message.tombstones, keys)
         ends = [end for end in found if end is not None]
-        unheld = self._doubts.unheld(asker, message.crawl, ((end.key, end.place) for end in ends))
+        unheld = self._doubts.unheld(asker, message.crawl, [(end.key, end.place) for end in ends])
         if unheld:
             found = [None if end is None or end.key in unheld else end for end in found]
             ends = [end for end in found if end is not None]
@@ -176,7 +178,7 @@ class Inbox:
         known, merged = await self._merger.bury(message.crawl, ends, asker)
         self._learn(asker, message.crawl, message.safe, len(message.tombstones[0].key))
         there = iter(known)
-        codes = bytes(Code.ACCEPTED if end is not None and next(there) else Code.FAILED for end in found)
+        codes = bytes([_ACCEPTED if end is not None and next(there) else _FAILED for end in found])
         return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
 
     def _learn(self, owner: bytes, crawl: bytes, safe: bytes, width: int) -> None:

@@ -35,8 +35,8 @@ class TaskGiver(Protocol):
         """Whether other nodes fetch tasks of this one as a rule."""
         ...
 
-    def owns(self, key: bytes) -> bool:
-        """Whether a task is this node's own."""
+    def owned(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Those of these tasks that are this node's own."""
         ...
 
     def may_end(self, key: bytes, node: bytes) -> bool:
@@ -114,8 +114,9 @@ class Merger:
             StorageError: the disk has failed.
         """
         run = self.run_of(crawl)
-        said = ((record.key, record.task.state, record.task.place) for record in records)
-        doubtful = NO_KEYS if run is None else _doubtful(run, teller, said)
+        # Most are of new tasks, which end nothing.
+        said = [(copy.key, copy.task.place) for copy in records if copy.task.state >= State.FETCHED]
+        doubtful = NO_KEYS if run is None or not said else _doubtful(run, teller, said)
         merged = await self._merge(crawl, run, records, doubtful)
         left_out = self._not_believed(crawl, run, merged.doubted, teller)
         believed = set(merged.doubted) - left_out
@@ -146,7 +147,7 @@ class Merger:
         now = _take_snapshot(run)(record.key for record in records)
         write: Any = partial(
             _merge_in if run is None else partial(replicas.merge_in, depth_matters=run.depth_matters),
-            crawl=crawl, copies=records, orders=self._orders, mine=now.mine, held=now.held, doubtful=doubtful,
+            crawl=crawl, copies=records, orders=self._orders, mine=now.is_mine, held=now.held, doubtful=doubtful,
         )  # fmt: skip
         merged: Merged = await self._committer.submit(write)
         if run is not None:
@@ -165,7 +166,7 @@ class Merger:
             StorageError: the disk has failed.
         """
         run = self.run_of(crawl)
-        said = ((end.key, end.state, end.place) for end in ends)
+        said = [(end.key, end.place) for end in ends if end.state >= State.FETCHED]
         doubtful = NO_KEYS if run is None else _doubtful(run, teller, said)
         known, merged = await self._bury(crawl, run, ends, doubtful)
         believed = set(merged.doubted) - self._not_believed(crawl, run, merged.doubted, teller)
@@ -179,7 +180,7 @@ class Merger:
         self, crawl: bytes, run: InboxRun | None, ends: list[End], doubtful: frozenset[bytes]
     ) -> tuple[list[bool], Merged]:
         now = _take_snapshot(run)(end.key for end in ends)
-        write: Any = partial(replicas.bury, crawl=crawl, ends=ends, mine=now.mine, held=now.held, doubtful=doubtful)
+        write: Any = partial(replicas.bury, crawl=crawl, ends=ends, mine=now.is_mine, held=now.held, doubtful=doubtful)
         known, merged = await self._committer.submit(write)
         if run is not None:
             run.buried([end.key for end, there in zip(ends, known, strict=True) if there])
@@ -187,11 +188,15 @@ class Merger:
         return known, merged
 
 
-def _doubtful(run: InboxRun, teller: bytes, said: Iterable[tuple[bytes, State, Place | None]]) -> frozenset[bytes]:
+def _doubtful(run: InboxRun, teller: bytes, said: Sequence[tuple[bytes, Place | None]]) -> frozenset[bytes]:
     """Our own tasks that are said to be over at a node that was not given them."""
-    found, tasks = set(), run.assignments.ownership
-    for key, state, place in said:
-        if state < State.FETCHED or not tasks.owns(key):
+    tasks = run.assignments.ownership
+    owned = frozenset(tasks.owned([key for key, _ in said]))
+    if not owned:
+        return NO_KEYS  # the usual case
+    found = set()
+    for key, place in said:
+        if key not in owned:
             continue
         if not tasks.may_end(key, teller if place is None else bytes.fromhex(place.node)):
             found.add(key)

@@ -31,10 +31,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from dhtcrawl.keyspace import placement
+from dhtcrawl.keyspace import KEY_BYTES, placement
 from dhtcrawl.rpc.membership.view import MemberState, View
+from dhtcrawl.rpc.tasks.rows import RecordRow, TombstoneRow
 from dhtcrawl.storage.store.replicas import TaskReplica
-from dhtcrawl.swarm.records.wire import record_bytes
+from dhtcrawl.swarm.records.wire import record_bytes, record_of, tombstone_of
 
 Then = Callable[[], None]
 _PREFIXES_MAX = 65_536
@@ -49,6 +50,13 @@ class ReplicaKind(NamedTuple):
 
     crawl: bytes
     whole: bool  # records; otherwise tombstones, for nodes that have the record
+
+
+class SentRow(NamedTuple):
+    """What all targets of a record are sent."""
+
+    row: RecordRow | TombstoneRow
+    size: int  # as a whole record, in bytes
 
 
 @dataclass(slots=True)
@@ -76,7 +84,7 @@ class ReplicaTicket:
 
     kind: ReplicaKind  # not whole: its targets have the record and need only the tombstone
     copy: TaskReplica
-    size: int  # as a whole record, in bytes
+    sent: SentRow
     batch: _Batch
     sent_to: dict[bytes, None] = field(init=False, default_factory=dict)
     acked: dict[bytes, None] = field(init=False, default_factory=dict)
@@ -125,12 +133,13 @@ Effect: TypeAlias = ToSend | AwaitRoom | CompareWith | Safe
 class ReplicaTargets:
     """Says which other nodes are to have this node's records, by one view."""
 
-    __slots__ = ("_by_prefix", "_joining", "_own", "_replicas", "alone", "view")
+    __slots__ = ("_by_prefix", "_joining", "_own", "_replicas", "_shift", "alone", "view")
 
     def __init__(self, view: View, own: bytes, replicas: int) -> None:
         self.view = view
         self._own = own
         self._replicas = replicas
+        self._shift = view.shift
         self._joining = [member for member in view.members if member.state is MemberState.JOINING]
         self.alone = all(node == own for node in view.eligible)  # no record has a target
         self._by_prefix: dict[int, list[bytes]] = {}  # of keys that all have the same backups; at most `_PREFIXES_MAX`
@@ -145,10 +154,11 @@ class ReplicaTargets:
 
         Each joining node is ranked as if it alone had joined: which of them will be first is not known.
         """
+        known = self._by_prefix.get(int.from_bytes(key[:KEY_BYTES], "big") >> self._shift)
+        if known is not None:
+            return known, []
         place = placement(key)
         prefix = None if self._joining else self.view.prefix_of(place, self._replicas + 1)
-        if prefix is not None and prefix in self._by_prefix:
-            return self._by_prefix[prefix], []
         closest = self.view.closest(place, self._replicas + 1)
         backups = [member.id for member in closest if member.id != self._own]
         if prefix is not None and len(self._by_prefix) < _PREFIXES_MAX:
@@ -211,11 +221,14 @@ class ReplicaTracker:
         if not copies or self.targets(view).alone:
             self._effects.append(Safe(then))
             return
-        batch, kind = _Batch(then, len(copies)), ReplicaKind(crawl, not over)
-        tickets = [ReplicaTicket(kind, copy, record_bytes(copy), batch) for copy in copies]
+        batch, kind, targets = _Batch(then, len(copies)), ReplicaKind(crawl, not over), self.targets(view)
+        row_of: Callable[[TaskReplica], RecordRow | TombstoneRow] = tombstone_of if over else record_of
+        tickets = [ReplicaTicket(kind, copy, SentRow(row_of(copy), record_bytes(copy)), batch) for copy in copies]
         self._under_way[crawl] += len(tickets)
         for ticket in tickets:
-            self._unsafe.setdefault((crawl, ticket.copy.key), []).append(ticket)
+            key = ticket.copy.key
+            ticket.view, (ticket.backups, ticket.joining) = view, targets.of(key)
+            self._unsafe.setdefault((crawl, key), []).append(ticket)
         self._send(view, tickets)
         for ticket in tickets:
             if not (ticket.sent_to and self._acks):  # else it needs an ack first
@@ -256,11 +269,17 @@ class ReplicaTracker:
 
     def acked(self, view: View, node: bytes, tickets: Iterable[ReplicaTicket]) -> None:
         """Note that a node has these on its disk."""
+        acks, over = self._acks, Counter[bytes]()
         for ticket in tickets:
-            ticket.acked[node] = None
-            self._over(ticket.kind.crawl)
-            if ticket.waiters is not None:  # it is not `safe`; each record of each backup comes by here
-                self._check(view, ticket)
+            acked = ticket.acked
+            acked[node] = None
+            over[ticket.kind.crawl] += 1
+            # Each record of each backup comes by here: most are `safe` already, or need further acks.
+            if ticket.waiters is None or (ticket.view is view and len(acked) < min(acks, len(ticket.backups))):
+                continue
+            self._check(view, ticket)
+        for crawl, count in over.items():
+            self._over(crawl, count)
 
     def gone(self, view: View, node: bytes, tickets: Iterable[ReplicaTicket]) -> None:
         """Note that a node is gone that did not acknowledge these."""
@@ -333,24 +352,37 @@ class ReplicaTracker:
     def _send(self, view: View, tickets: Iterable[ReplicaTicket]) -> None:
         """Send each record to those of its targets that it was not sent to."""
         outgoing: dict[tuple[bytes, ReplicaKind], list[ReplicaTicket]] = {}
+        holders: dict[tuple[bytes, str], bytes | None] = {}
         for ticket in tickets:
-            for node in self._targets_of(view, ticket):
-                if node not in ticket.sent_to:
-                    ticket.sent_to[node] = None
-                    self._under_way[ticket.kind.crawl] += 1
-                    outgoing.setdefault((node, ticket.kind), []).append(ticket)
-        self._effects += [ToSend(node, kind, theirs) for (node, kind), theirs in outgoing.items()]
+            sent_to, kind = ticket.sent_to, ticket.kind
+            for node in self._targets_of(view, ticket, holders):
+                if node not in sent_to:
+                    sent_to[node] = None
+                    outgoing.setdefault((node, kind), []).append(ticket)
+        for (node, kind), theirs in outgoing.items():
+            self._under_way[kind.crawl] += len(theirs)
+            self._effects.append(ToSend(node, kind, theirs))
 
-    def _targets_of(self, view: View, ticket: ReplicaTicket) -> Sequence[bytes]:
-        self._aim(view, ticket)
+    def _targets_of(
+        self, view: View, ticket: ReplicaTicket, holders: dict[tuple[bytes, str], bytes | None]
+    ) -> Sequence[bytes]:
+        """The nodes that are to have a record; `holders` has those of pages that were looked up, by crawl and place."""
+        if ticket.view is not view:
+            self._aim(view, ticket)
         backups, detour = ticket.backups, ticket.detour
         if detour is not None:
             backups = [*detour.left(backups), *detour.stand_ins]
-        if ticket.copy.task.place is None and not ticket.joining:
-            return backups
-        targets = [*backups, *ticket.joining]
+        place = ticket.copy.task.place
+        if place is None:
+            return [*backups, *ticket.joining] if ticket.joining else backups
         # The node that has the page gets every version of its record.
-        holder = self._holder(ticket.kind.crawl, ticket.copy)
+        asked = ticket.kind.crawl, place.node
+        if asked not in holders:
+            holders[asked] = self._holder(ticket.kind.crawl, ticket.copy)
+        holder = holders[asked]
+        if holder is None and not ticket.joining:
+            return backups  # the usual case: it was fetched here
+        targets = [*backups, *ticket.joining]
         if holder is not None and holder not in targets and holder in view:
             targets.append(holder)
         return targets
@@ -445,8 +477,8 @@ class ReplicaTracker:
         if not ticket.batch.missing:
             self._effects.append(Safe(ticket.batch.then))
 
-    def _over(self, crawl: bytes) -> None:
-        """Count one record or replica less as under way."""
-        self._under_way[crawl] -= 1
+    def _over(self, crawl: bytes, count: int = 1) -> None:
+        """Count so many records or replicas less as under way."""
+        self._under_way[crawl] -= count
         if not self._under_way[crawl]:
             del self._under_way[crawl]

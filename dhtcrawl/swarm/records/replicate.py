@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
+from typing import cast
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
-from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, StoreBackup
+from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, Request, StoreBackup
+from dhtcrawl.rpc.tasks.rows import RecordRow, TombstoneRow
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.deliver.deliverer import Deliverer
 from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
@@ -41,6 +44,7 @@ LIMITS = DeliveryLimits(
 
 # A comparison goes through all records that two nodes share: who refuses it is asked for it ever more seldom.
 COMPARE_PAUSE_S_MAX = 10.0
+_KNOWN = int(Code.KNOWN)
 
 
 @loop_state
@@ -77,7 +81,7 @@ class Replicator:
             group,
             self._send,
             LIMITS,
-            size_of=lambda ticket: ticket.size,
+            size_of=attrgetter("sent.size"),
             is_there=lambda node: node in peers.view,
             give_back=self._given_back,
             room=self._room,
@@ -150,35 +154,48 @@ class Replicator:
     async def _send(self, batch: Batch[ReplicaTicket]) -> Rest[ReplicaTicket]:
         kind, tickets = batch.kind, batch.items
         assert isinstance(kind, ReplicaKind)
-        copies = [ticket.copy for ticket in tickets]
-        self.records_sent += len(copies)
+        self.records_sent += len(tickets)
         safe = self._news.take(batch.node, kind.crawl)
-        message = (
-            StoreBackup(kind.crawl, tuple(map(wire.record_of, copies)), safe=safe)
-            if kind.whole
-            else DeleteBackup(kind.crawl, tuple(map(wire.tombstone_of, copies)), safe)
-        )
+        message: Request
+        if kind.whole:
+            message = StoreBackup(kind.crawl, _records_of(tickets), safe=safe)
+        else:
+            rows = cast("tuple[TombstoneRow, ...]", tuple([ticket.sent.row for ticket in tickets]))
+            message = DeleteBackup(kind.crawl, rows, safe)
         reply = await self._peers.ask(batch.node, message)
         if isinstance(reply, Failure):
             return Rest(refused=tickets)
         assert isinstance(reply, Ack), "the kind that answers STORE_BACKUP and DELETE_BACKUP"
         if reply.records:
+            copies = [ticket.copy for ticket in tickets]
             await self._further(kind.crawl, wire.further_of(reply.records, copies), batch.node)
-        taken = [ticket for ticket, code in zip(tickets, reply.codes, strict=True) if code <= Code.KNOWN]
-        failed = [ticket for ticket, code in zip(tickets, reply.codes, strict=True) if code > Code.KNOWN]
-        unsafe = {ticket for ticket in taken if not ticket.safe} if kind.whole else ()
+        taken, failed = list(tickets), list[ReplicaTicket]()
+        if max(reply.codes) > _KNOWN:
+            taken = [ticket for ticket, code in zip(tickets, reply.codes, strict=True) if code <= _KNOWN]
+            failed = [ticket for ticket, code in zip(tickets, reply.codes, strict=True) if code > _KNOWN]
+        # Each record of each backup comes by here: no call of `safe` for it.
+        unsafe = [ticket for ticket in taken if ticket.waiters is not None] if kind.whole else []
         self._tracker.acked(self._peers.view, batch.node, taken)
         self._act()
         if kind.whole:
-            for ticket in taken:
-                if ticket.safe:
-                    told = ticket.acked if ticket in unsafe else (batch.node,)
-                    self._news.add(told, kind.crawl, ticket.copy.key)
+            self._tell_safe(batch.node, kind.crawl, taken, [ticket for ticket in unsafe if ticket.waiters is None])
             return Rest(refused=failed)
         if failed:
             self._put(batch.node, ReplicaKind(kind.crawl, whole=True), failed)
             self._act()
         return Rest()
+
+    def _tell_safe(
+        self, node: bytes, crawl: bytes, taken: list[ReplicaTicket], became_safe: list[ReplicaTicket]
+    ) -> None:
+        """Have a node told which of the records that it took are safe, and others which became it by that."""
+        told: dict[bytes, list[bytes]] = {node: [ticket.copy.key for ticket in taken if ticket.waiters is None]}
+        for ticket in became_safe:
+            for other in ticket.acked:
+                if other != node:
+                    told.setdefault(other, []).append(ticket.copy.key)
+        for other, keys in told.items():
+            self._news.add(other, crawl, keys)
 
     def _given_back(self, node: bytes, tickets: list[ReplicaTicket]) -> None:
         self._tracker.gone(self._peers.view, node, tickets)
@@ -234,3 +251,9 @@ class Replicator:
         if taken < len(tickets):
             now = asyncio.get_running_loop().time()
             self._tracker.refused(self._peers.view, node, kind, tickets[taken:], now)
+
+
+def _records_of(tickets: Sequence[ReplicaTicket]) -> tuple[RecordRow, ...]:
+    """The rows of whole records, which most tickets have."""
+    found = [ticket.sent.row if ticket.kind.whole else wire.record_of(ticket.copy) for ticket in tickets]
+    return cast("tuple[RecordRow, ...]", tuple(found))

@@ -8,7 +8,7 @@ it does, it need not send one. News has no message of its own, and what is lost 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from dhtcrawl.rpc.tasks.rows import ITEMS_MAX
@@ -24,16 +24,16 @@ class SafeNews:
     def __init__(self) -> None:
         self._keys: dict[tuple[bytes, bytes], list[bytes]] = {}
 
-    def add(self, nodes: Iterable[bytes], crawl: bytes, key: bytes) -> None:
-        """Note that these nodes are to be told that a record is safe."""
-        for node in nodes:
-            keys = self._keys.get((node, crawl))
-            if keys is None:
-                if len(self._keys) >= PAIRS_MAX:
-                    self._keys.clear()  # most are of crawls that are over and of nodes that are gone
-                keys = self._keys[node, crawl] = []
-            if len(keys) < KEYS_MAX:
-                keys.append(key)
+    def add(self, node: bytes, crawl: bytes, task_keys: Sequence[bytes]) -> None:
+        """Note that a node is to be told that the records of these tasks are safe."""
+        if not task_keys:
+            return
+        keys = self._keys.get((node, crawl))
+        if keys is None:
+            if len(self._keys) >= PAIRS_MAX:
+                self._keys.clear()  # most are of crawls that are over and of nodes that are gone
+            keys = self._keys[node, crawl] = []
+        keys += task_keys[: KEYS_MAX - len(keys)]
 
     def take(self, node: bytes, crawl: bytes) -> bytes:
         """The keys in a row that go with a message to a node; they are not told again."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, Peers
@@ -77,7 +78,7 @@ class LinkSender:
             or `put_back` for other links means that there may be room.
         """
         refused: list[Link] = []
-        for node, theirs in by_owner(self._peers.view, links, lambda link: link.key).items():
+        for node, theirs in by_owner(self._peers.view, links, attrgetter("key")).items():
             taken = self._deliverer.put(node, theirs)
             refused += theirs[taken:]
         return refused

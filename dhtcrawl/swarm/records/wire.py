@@ -51,6 +51,7 @@ _make_task = partial(tuple.__new__, Task)
 _make_place = partial(tuple.__new__, Place)
 _make_copy = partial(tuple.__new__, TaskReplica)
 _make_end = partial(tuple.__new__, End)
+_DONE = int(State.DONE)
 _NODE = re.compile(r"[0-9a-f]{40}")
 _FILE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
 _REASON = re.compile(r"[a-z][a-z-]{0,31}")
@@ -58,13 +59,16 @@ _REASON = re.compile(r"[a-z][a-z-]{0,31}")
 
 def link_bytes(link: Link) -> int:
     """How many bytes a link takes on the wire, at most."""
-    return _LINK_BYTES + len(link.url) + len(link.referrer) + len(link.added.tail())
+    _, url, _, referrer, _, _, added = link
+    return _LINK_BYTES + len(url) + len(referrer) + (0 if added is NO_ADDITIONS else len(added.tail()))
 
 
 def record_bytes(copy: TaskReplica) -> int:
     """How many bytes a record takes on the wire, at most."""
     task = copy.task
     texts = len(task.url) + len(task.referrer) + 4 * len(task.detail)
+    if task.added is NO_ADDITIONS:
+        return _RECORD_BYTES + texts
     return _RECORD_BYTES + texts + NODE_BYTES * len(task.others) + len(task.added.tail())
 
 
@@ -75,7 +79,8 @@ def in_frames(copies: Sequence[TaskReplica]) -> Iterator[Sequence[TaskReplica]]:
 
 def row_of_link(link: Link) -> rows.LinkRow:
     """The row of a link."""
-    return rows.make_link((*link[:-1], link.added.tail()))
+    added = link.added
+    return rows.make_link((*link[:-1], b"" if added is NO_ADDITIONS else added.tail()))
 
 
 def link_of(row: rows.LinkRow, keys: TaskKeys) -> Link | None:
@@ -99,8 +104,8 @@ def record_of(copy: TaskReplica) -> rows.RecordRow:
     """The row of a record."""
     key, (url, depth, order, referrer, state, gen, attempt, hops, seed, reason, detail, place, added) = copy
     return rows.make_record((
-        key, url, depth, referrer, hops, seed, order, int(state), gen, attempt, reason,
-        detail[: rows.TEXT_CHARS_MAX], None if place is None else rows.make_place(place), _extra_of(added),
+        key, url, depth, referrer, hops, seed, order, int(state), gen, attempt, reason, detail[: rows.TEXT_CHARS_MAX],
+        None if place is None else rows.make_place(place), b"" if added is NO_ADDITIONS else _extra_of(added),
     ))  # fmt: skip
 
 
@@ -146,7 +151,7 @@ def tombstone_of(copy: TaskReplica) -> rows.TombstoneRow:
     key, (_, _, _, _, state, gen, attempt, _, _, reason, detail, place, added) = copy
     return rows.make_tombstone((
         key, int(state), gen, attempt, reason, detail[: rows.TEXT_CHARS_MAX],
-        None if place is None else rows.make_place(place), _extra_of(added),
+        None if place is None else rows.make_place(place), b"" if added is NO_ADDITIONS else _extra_of(added),
     ))  # fmt: skip
 
 
@@ -156,7 +161,21 @@ def end_of(row: rows.TombstoneRow, keys: TaskKeys) -> End | None:
     if len(key) != keys.width or state < State.DEAD or not _stands(state, gen, attempt, reason, detail, place, extra):
         return None
     there = None if place is None else _make_place(place)
-    return _make_end((key, STATES[state], gen, attempt, reason, detail, there, _additions_of(extra)))
+    added = _additions_of(extra) if extra else NO_ADDITIONS
+    return _make_end((key, STATES[state], gen, attempt, reason, detail, there, added))
+
+
+def ends_in(found: Sequence[rows.TombstoneRow], keys: TaskKeys) -> list[End] | list[End | None]:
+    """What `end_of` makes of each of these rows, for much less where all are of pages that are done, and valid."""
+    task_keys, states, gens, attempts, reasons, details, places, extras = zip(*found, strict=True)
+    plain = states.count(_DONE) == len(states) and not (any(reasons) or any(details) or any(extras) or None in places)
+    if not plain or max(*gens, *attempts) > COUNT_MAX or set(map(len, task_keys)) != {keys.width}:
+        return [end_of(row, keys) for row in found]
+    if [file for node, file, at, length in places if at + length >= _BYTES_END or not _is_file(node, file)]:
+        return [end_of(row, keys) for row in found]
+    where, none = map(_make_place, places), repeat(NO_ADDITIONS)
+    ends = zip(task_keys, repeat(State.DONE), gens, attempts, reasons, details, where, none, strict=False)
+    return list(map(_make_end, ends))
 
 
 def valid_record(keys: TaskKeys, row: rows.RecordRow) -> bool:
