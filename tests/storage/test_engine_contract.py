@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.errors import StorageError, StorageFull
-from dhtcrawl.storage.store.engine import LevelEngine, storage_error
+from dhtcrawl.storage.store.engine import LARGE_BYTES, LevelEngine, storage_error
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.txn import Engine
 
@@ -33,11 +34,18 @@ BATCHES = st.dictionaries(KEYS, st.none() | st.binary(max_size=3), max_size=6)
 STEPS = st.lists(BATCHES | st.none(), max_size=8)
 
 
-@pytest.fixture(params=["level", "level that lets go after two bytes", "memory"])
+LEVELS: dict[str, dict[str, Any]] = {
+    "level": {},
+    "level that lets go after two bytes": {"scanned_bytes_max": 2},
+    "level that counts as large": {"large_bytes": 0},
+}
+
+
+@pytest.fixture(params=[*LEVELS, "memory"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     opened: Engine = MemoryEngine()
     if request.param != "memory":
-        opened = LevelEngine(tmp_path / "store", scanned_bytes_max=4 << 20 if request.param == "level" else 2)
+        opened = LevelEngine(tmp_path / "store", **LEVELS[request.param])
     yield opened
     opened.close()
 
@@ -62,8 +70,8 @@ def agree(engine: Engine, steps: list[dict[bytes, bytes | None] | None], reopen:
                     else:
                         model[key] = value
             assert content(engine) == sorted(model.items())
-            for key in (b"", b"\0", b"a", b"aa", b"missing"):
-                assert engine.get(key) == model.get(key)
+            some = [b"missing", b"aa", b"", b"\0", b"a", b"aa"]
+            assert engine.get_many(some) == [engine.get(key) for key in some] == [model.get(key) for key in some]
     finally:
         engine.close()
 
@@ -73,11 +81,13 @@ def test_memory_holds_what_a_dictionary_would(steps: list[dict[bytes, bytes | No
     agree(MemoryEngine(), steps, lambda engine: engine)
 
 
+@pytest.mark.parametrize("large_bytes", [LARGE_BYTES, 0])
 @given(steps=STEPS)
 @settings(max_examples=30)
-def test_leveldb_holds_what_a_dictionary_would(steps: list[dict[bytes, bytes | None] | None]) -> None:
+def test_leveldb_holds_what_a_dictionary_would(steps: list[dict[bytes, bytes | None] | None], large_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        agree(LevelEngine(Path(directory)), steps, lambda _: LevelEngine(Path(directory)))
+        opened = partial(LevelEngine, Path(directory), large_bytes=large_bytes)
+        agree(opened(), steps, lambda _: opened())
 
 
 def test_a_scan_includes_its_start_and_not_its_stop(engine: Engine) -> None:
@@ -114,6 +124,14 @@ def test_scans_may_run_side_by_side_and_be_left_early(engine: Engine) -> None:
     assert [next(two)[0], next(one)[0], next(two)[0]] == [b"\6", b"\3", b"\7"]
     del one
     assert next(two)[0] == b"\x08"
+
+
+@pytest.mark.parametrize("large_bytes", [LARGE_BYTES, 0])
+def test_look_ups_go_on_while_a_scan_lets_go(tmp_path: Path, large_bytes: int) -> None:
+    with closing(LevelEngine(tmp_path, scanned_bytes_max=1, large_bytes=large_bytes)) as engine:
+        engine.write({b"a": b"1", b"b": b"2", b"c": b"3"}, sync=False)
+        seen = [(key, engine.get_many([b"c", key, b"missing"])) for key, _ in engine.scan(b"", b"d")]
+        assert seen == [(b"a", [b"3", b"1", None]), (b"b", [b"3", b"2", None]), (b"c", [b"3", b"3", None])]
 
 
 # Only LevelDB
@@ -161,6 +179,42 @@ def test_a_scan_whose_store_was_removed_finds_no_empty_one_in_its_place(tmp_path
     engine.close()
 
 
+def rounds_before_a_merge(path: Path, rounds_max: int, **settings: Any) -> int:
+    """How often all of some keys can be looked up until LevelDB begins to merge tables for it, at most `rounds_max`."""
+    below = [b"%05d" % i for i in range(0, 2000, 2)]
+    with closing(plyvel.DB(str(path), create_if_missing=True)) as database:
+        for key in below:
+            database.put(key, b"below")
+        database.compact_range()
+        # These become a table that overlaps the other when the store is opened.
+        for i in (1, 1001, 1999):
+            database.put(b"%05d" % i, b"above")
+    with closing(LevelEngine(path, **settings)) as engine:
+        for number in range(rounds_max):
+            for first in range(0, len(below), 10):
+                assert engine.get_many(below[first : first + 10]) == [b"below"] * 10
+            said = (path / "LOG").read_text()
+            if "Moved" in said or "Compacting" in said:
+                return number
+    return rounds_max
+
+
+def test_look_ups_in_a_large_store_make_leveldb_merge_nothing(tmp_path: Path) -> None:
+    # That they do in a small one shows that this test would see it; LevelDB does it on a thread of its own.
+    assert rounds_before_a_merge(tmp_path / "small", 5_000) < 5_000
+    assert rounds_before_a_merge(tmp_path / "large", 20, large_bytes=0) == 20
+
+
+def test_a_store_counts_as_large_once_its_tables_are(tmp_path: Path) -> None:
+    with closing(LevelEngine(tmp_path, write_buffer_bytes=1 << 16, large_bytes=1 << 18)) as engine:
+        assert not engine.large
+        for i in range(1000):
+            engine.write({b"%05d" % i: random.Random(i).randbytes(1000)}, sync=False)
+        assert engine.large
+    with closing(LevelEngine(tmp_path, large_bytes=1 << 18)) as engine:
+        assert engine.large
+
+
 def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     engine = LevelEngine(tmp_path)
     broken: dict[bytes, bytes | None] = {b"a": b"1", b"b": 2, b"c": b"3"}  # type: ignore[dict-item]
@@ -194,7 +248,7 @@ def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
     engine.close()
 
 
-def damaged(path: Path) -> LevelEngine:
+def damaged(path: Path, **settings: Any) -> LevelEngine:
     """A store of 3,000 keys with 200 bytes of one table overwritten."""
     engine = LevelEngine(path)
     bits = random.Random(1)
@@ -206,11 +260,12 @@ def damaged(path: Path) -> LevelEngine:
     (table,) = path.glob("*.ldb")
     data = table.read_bytes()
     table.write_bytes(data[:1000] + bytes(200) + data[1200:])
-    return LevelEngine(path)
+    return LevelEngine(path, **settings)
 
 
-def test_a_damaged_block_is_an_error_and_never_a_missing_key(tmp_path: Path) -> None:
-    engine = damaged(tmp_path)
+@pytest.mark.parametrize("large_bytes", [LARGE_BYTES, 0])
+def test_a_damaged_block_is_an_error_and_never_a_missing_key(tmp_path: Path, large_bytes: int) -> None:
+    engine = damaged(tmp_path, large_bytes=large_bytes)
     found = sum(readable(engine, b"%05d" % i) for i in range(3000))
     assert 2900 < found < 3000
     with pytest.raises(StorageError, match="cannot read the store: it is damaged"):
@@ -220,7 +275,7 @@ def test_a_damaged_block_is_an_error_and_never_a_missing_key(tmp_path: Path) -> 
 
 def readable(engine: Engine, key: bytes) -> bool:
     try:
-        assert engine.get(key) is not None, "silently gone"
+        assert engine.get_many([key]) != [None], "silently gone"
     except StorageError:
         return False
     return True

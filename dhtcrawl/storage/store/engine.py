@@ -23,6 +23,10 @@ OPEN_FILES_MAX = 200  # of LevelDB's tables
 # LevelDB maps its tables: what was read of one counts as the process's memory until the database is closed.
 # To open it again takes some 5 ms of CPU.
 SCANNED_BYTES_MAX = 4 << 20
+# LevelDB counts each get that asks one table in vain before another, and after a hundred merges the former into all
+# that it overlaps: of a large store, most of its tables. Iterators are not counted (decision 0097).
+LARGE_BYTES = 32 << 20
+_WRITES_BETWEEN_LOOKS = 256
 
 
 class LevelEngine:
@@ -30,6 +34,8 @@ class LevelEngine:
 
     A long scan closes it on its way and opens it again, unless another scan is under way, or something was written
     since it began, which it must not see. If that fails the database stays closed.
+
+    Of a large store `get_many` reads by an iterator, which all calls between two writes share.
     """
 
     def __init__(
@@ -39,11 +45,12 @@ class LevelEngine:
         cache_bytes: int = 8 << 20,
         write_buffer_bytes: int = 2 << 20,
         scanned_bytes_max: int = SCANNED_BYTES_MAX,
+        large_bytes: int = LARGE_BYTES,
         new: bool = True,
     ) -> None:
         """A scan lets go of the tables it has read after `scanned_bytes_max` of keys and values.
 
-        `new`: a database is made where there is none.
+        The store is large when its tables have `large_bytes`. `new`: a database is made where there is none.
 
         Raises:
             StorageError: it cannot be opened.
@@ -52,9 +59,12 @@ class LevelEngine:
         self._cache_bytes = cache_bytes
         self._write_buffer_bytes = write_buffer_bytes
         self._scanned_bytes_max = scanned_bytes_max
+        self._large_bytes = large_bytes
         self._scans = 0  # under way
         self._writes = 0
+        self._reader: Any = None  # the iterator of a large store; it does not see what is written after it was made
         self._db = self._opened(new=new)
+        self.large = self._is_large()
 
     # With Bloom filters a miss, the usual answer to "URL seen?", costs no
     # disk read (LevelDB doc/index.md, "Filters"; 10 bits a key give 1 %).
@@ -79,6 +89,10 @@ class LevelEngine:
         except (plyvel.Error, OSError) as error:
             raise storage_error(error, f"cannot open the store {self._path}") from error
 
+    def _is_large(self) -> bool:
+        large: bool = self._db.approximate_size(b"", b"\xff") >= self._large_bytes
+        return large
+
     # Without checksums LevelDB can miss keys in a damaged block, and a page that was
     # fetched would count as never seen.
     def get(self, key: bytes) -> bytes | None:
@@ -90,9 +104,24 @@ class LevelEngine:
 
     def get_many(self, keys: Iterable[bytes]) -> list[bytes | None]:
         try:
-            return list(map(partial(self._db.get, verify_checksums=True), keys))
+            if not self.large:
+                return list(map(partial(self._db.get, verify_checksums=True), keys))
+            wanted, reader = list(keys), self._read()
+            found = {key: _at(reader, key) for key in sorted(wanted)}
         except (plyvel.Error, OSError) as error:
+            self._end_read()  # its error stays with it
             raise storage_error(error, "cannot read the store") from error
+        return [found[key] for key in wanted]
+
+    def _read(self) -> Any:
+        if self._reader is None:
+            self._reader = self._db.raw_iterator(verify_checksums=True)
+        return self._reader
+
+    def _end_read(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         writes, key = self._writes, None
@@ -123,6 +152,7 @@ class LevelEngine:
         Raises:
             StorageError: the database cannot be opened again, and stays closed.
         """
+        self._end_read()
         self._db.close()
         _give_back()
         # If its files are gone, an empty one in their place would say that nothing was ever seen.
@@ -130,6 +160,7 @@ class LevelEngine:
 
     def write(self, batch: Batch, *, sync: bool) -> None:
         self._writes += 1
+        self._end_read()
         try:
             with self._db.write_batch(transaction=True, sync=sync) as writer:
                 put, delete = writer.put, writer.delete
@@ -140,9 +171,20 @@ class LevelEngine:
                         put(key, value)
         except (plyvel.Error, OSError) as error:
             raise storage_error(error, "cannot write to the store") from error
+        if self._writes % _WRITES_BETWEEN_LOOKS == 0:
+            self.large = self._is_large()
 
     def close(self) -> None:
+        self._end_read()
         self._db.close()
+
+
+def _at(reader: Any, key: bytes) -> bytes | None:
+    reader.seek(key)
+    if not reader.valid() or reader.key() != key:
+        return None
+    value: bytes = reader.value()
+    return value
 
 
 def _give_back() -> None:

@@ -196,7 +196,8 @@ def lend(
 def borrow(txn: Txn, crawl: bytes, task_keys: Sequence[bytes], *, mine: Test, held: Test) -> tuple[list[bytes], Merged]:
     """Queue tasks that another node assigns to this one; return the keys of those that have no record here."""
     merged = requeue(txn, crawl, task_keys, mine=mine, held=held)
-    return [key for key in task_keys if txn.get(keys.TASK + crawl + key) is None], merged
+    values = _stored(txn, crawl, list(task_keys))
+    return [key for key, value in zip(task_keys, values, strict=True) if value is None], merged
 
 
 def sweep(txn: Txn, crawl: bytes, cursor: bytes, limit: int, *, mine: Test, held: Test, keep: Test) -> Swept:

@@ -297,12 +297,14 @@ def skip(txn: Txn, crawl: bytes, skipped: Iterable[tuple[str, str]], referrer: s
 
     Returns how many were noted now, by reason.
     """
-    noted: dict[str, int] = {}
+    notes: dict[bytes, SkippedLink] = {}
     for url, reason in skipped:
-        key = keys.SKIPPED + crawl + url_key(url)
-        if txn.get(key) is None:
-            txn.put(key, pack(SkippedLink(url, reason, referrer)))
-            noted[reason] = noted.get(reason, 0) + 1
+        notes.setdefault(keys.SKIPPED + crawl + url_key(url), SkippedLink(url, reason, referrer))
+    noted: dict[str, int] = {}
+    for (key, note), before in zip(notes.items(), txn.get_many([*notes]) if notes else (), strict=True):
+        if before is None:
+            txn.put(key, pack(note))
+            noted[note.reason] = noted.get(note.reason, 0) + 1
     return noted or NONE_SKIPPED
 
 
@@ -326,18 +328,18 @@ def owed(txn: Txn, crawl: bytes) -> dict[str, float]:
 
 def host_queue(txn: Txn, crawl: bytes, host: bytes, limit: int) -> tuple[list[Queued], bool]:
     """The first `limit` tasks of a host's queue, and whether that is all of it."""
+    entries = islice(txn.scan(*keys.bounds(keys.QUEUE, crawl, host)), limit + 1)
+    found = [keys.queue_task(full) for full, _ in entries]
+    return _queued(txn, crawl, found[:limit]), len(found) <= limit
+
+
+def _queued(txn: Txn, crawl: bytes, task_keys: list[bytes]) -> list[Queued]:
+    values = txn.get_many([keys.TASK + crawl + key for key in task_keys])
     found: list[Queued] = []
-    for full, _ in txn.scan(*keys.bounds(keys.QUEUE, crawl, host)):
-        if len(found) == limit:
-            return found, False
-        found.append(_queued(txn, crawl, keys.queue_task(full)))
-    return found, True
-
-
-def _queued(txn: Txn, crawl: bytes, key: bytes) -> Queued:
-    task = get_task(txn, crawl, key)
-    assert task is not None, "a queue entry is written and removed with its record"
-    return queued(key, task)
+    for key, value in zip(task_keys, values, strict=True):
+        assert value is not None, "a queue entry is written and removed with its record"
+        found.append(queued(key, unpack_task(value)))
+    return found
 
 
 def hosts_with_work(txn: Txn, crawl: bytes, cursor: bytes, limit: int) -> tuple[list[tuple[bytes, str]], bytes | None]:
@@ -353,7 +355,8 @@ def hosts_with_work(txn: Txn, crawl: bytes, cursor: bytes, limit: int) -> tuple[
         if first is None:
             return found, None
         host = keys.queue_host(first[0])
-        found.append((host, host_of(_queued(txn, crawl, keys.queue_task(first[0])).url)))
+        (task,) = _queued(txn, crawl, [keys.queue_task(first[0])])
+        found.append((host, host_of(task.url)))
         start = keys.after(keys.QUEUE + crawl + host)
     return found, start[1 + len(crawl) :]
 
@@ -372,12 +375,14 @@ def is_left(txn: Txn, crawl: bytes, mine: Callable[[bytes], bool]) -> bool:
 
 def first_missing(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[bytes]:
     """The keys, of these, that have no record here, each once, for an audit of links."""
-    return [key for key in dict.fromkeys(task_keys) if txn.get(keys.TASK + crawl + key) is None]
+    unique = [*dict.fromkeys(task_keys)]
+    values = txn.get_many([keys.TASK + crawl + key for key in unique])
+    return [key for key, value in zip(unique, values, strict=True) if value is None]
 
 
 def get_task(txn: Txn, crawl: bytes, key: bytes) -> Task | None:
     """The record of one task, or None."""
-    value = txn.get(keys.TASK + crawl + key)
+    (value,) = txn.get_many([keys.TASK + crawl + key])
     return None if value is None else unpack_task(value)
 
 

@@ -32,7 +32,9 @@ class Engine(Protocol):
         """
 
     def get_many(self, keys: Iterable[bytes]) -> list[bytes | None]:
-        """The value of each of these keys, or None, in their order.
+        """The value of each of these keys, or None, in their order: records of which few were ever removed.
+
+        A large store may have to pass all that was removed behind a key, but is left as it is by it.
 
         Raises:
             StorageError: a value cannot be read, or is damaged.
