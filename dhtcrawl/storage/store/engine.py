@@ -25,7 +25,7 @@ OPEN_FILES_MAX = 200  # of LevelDB's tables
 SCANNED_BYTES_MAX = 4 << 20
 # LevelDB counts each get that asks one table in vain before another, and after a hundred merges the former into all
 # that it overlaps: of a large store, most of its tables. Iterators are not counted (decision 0097).
-LARGE_BYTES = 32 << 20
+LARGE_BYTES = 64 << 20
 _WRITES_BETWEEN_LOOKS = 256
 
 
