@@ -260,6 +260,30 @@ def test_a_tombstone_without_its_record_must_be_sent_whole() -> None:
     assert set(holder.records()) == {SPEC.key_of(A)}
 
 
+def test_queue_entries_of_what_is_over_are_not_read_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    holder, read = Holder(), list[bytes]()
+    holder.merge([copy(A), copy(B)])
+    get_many = holder.engine.get_many
+
+    def note(wanted: Iterable[bytes]) -> list[bytes | None]:
+        read.extend(wanted := list(wanted))
+        return get_many(wanted)
+
+    monkeypatch.setattr(holder.engine, "get_many", note)
+    holder.bury(end(A), end(B))
+    assert {key[:1] for key in read} == {keys.TASK}
+    assert not list(holder.engine.scan(*keys.bounds(keys.QUEUE, CRAWL)))
+
+
+def test_tasks_that_others_assign_are_not_read_among_many_for_their_records_may_have_been_swept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    holder = Holder()
+    holder.merge([copy(A)])
+    monkeypatch.setattr(holder.engine, "get_many", None)
+    assert holder.borrow(A, B)[0] == [SPEC.key_of(B)]
+
+
 def test_a_tombstone_of_an_older_generation_gets_ours_in_answer() -> None:
     holder = Holder()
     holder.merge([copy(A, gen=1)])

@@ -172,8 +172,9 @@ def requeue(txn: Txn, crawl: bytes, task_keys: Iterable[bytes], *, mine: Test, h
     """
     into = _Into(txn, crawl, mine, held)
     for key in task_keys:
-        task = get_task(txn, crawl, key)
-        if task is not None:
+        value = _stored_if_ours(txn, crawl, key)
+        if value is not None:
+            task = unpack_task(value)
             into.place(key, task, task, task.order)
             into.tell(key, task)
     return into.merged
@@ -196,8 +197,7 @@ def lend(
 def borrow(txn: Txn, crawl: bytes, task_keys: Sequence[bytes], *, mine: Test, held: Test) -> tuple[list[bytes], Merged]:
     """Queue tasks that another node assigns to this one; return the keys of those that have no record here."""
     merged = requeue(txn, crawl, task_keys, mine=mine, held=held)
-    values = _stored(txn, crawl, list(task_keys))
-    return [key for key, value in zip(task_keys, values, strict=True) if value is None], merged
+    return [key for key in task_keys if _stored_if_ours(txn, crawl, key) is None], merged
 
 
 def sweep(txn: Txn, crawl: bytes, cursor: bytes, limit: int, *, mine: Test, held: Test, keep: Test) -> Swept:
@@ -355,12 +355,13 @@ class _Into:
         return True
 
     def leave_closed(self) -> None:
-        """Take the tasks that were closed out of their queues, looked up at once: at most backups none is in one."""
-        entries = list(self._closed)
-        for entry, found in zip(entries, self._txn.get_many(entries), strict=True):
-            if found is not None:
+        """Take the tasks that were closed out of their queues; at most backups none is in one.
+
+        Each is got by itself: in a large store one of many keys passes all that was removed behind it, and much was.
+        """
+        for entry, (host, key) in self._closed.items():
+            if self._txn.get(entry) is not None:
                 self._txn.delete(entry)
-                host, key = self._closed[entry]
                 self.unqueued.append((host, key))
                 self.queued.pop(key, None)
 
@@ -444,6 +445,14 @@ def _stored(txn: Txn, crawl: bytes, task_keys: list[bytes]) -> Iterator[bytes | 
     if len(set(record_keys)) < len(record_keys):
         return map(txn.get, record_keys)  # the first of two alike changes what the second finds
     return iter(txn.get_many(record_keys))
+
+
+def _stored_if_ours(txn: Txn, crawl: bytes, key: bytes) -> bytes | None:
+    """The stored record of a task that may be other nodes' to keep.
+
+    Got by itself: where a sweep has removed the records of half of the keys, one of many keys passes all of them.
+    """
+    return txn.get(keys.TASK + crawl + key)
 
 
 def _order(value: bytes) -> int:
