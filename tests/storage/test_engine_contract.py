@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.errors import StorageError, StorageFull
+from dhtcrawl.storage.store import engine as store_engine
 from dhtcrawl.storage.store.engine import LARGE_BYTES, LevelEngine, storage_error
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.txn import Engine
@@ -213,6 +214,28 @@ def test_a_store_counts_as_large_once_its_tables_are(tmp_path: Path) -> None:
         assert engine.large
     with closing(LevelEngine(tmp_path, large_bytes=1 << 18)) as engine:
         assert engine.large
+
+
+def test_a_large_store_whose_look_ups_pass_what_was_removed_is_read_by_gets_until_it_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(LevelEngine(tmp_path, large_bytes=0)) as engine:
+        names = [b"%05d" % i for i in range(100)]
+        engine.write(dict.fromkeys(names, b"there"), sync=False)
+        engine.write(dict.fromkeys(names[10:90]), sync=False)
+        wanted = [*names[5:15], *names[85:], names[0]]
+        right = [b"there" if name < names[10] or name >= names[90] else None for name in wanted]
+        assert engine.get_many(wanted) == right
+        assert engine.large
+        monkeypatch.setattr(store_engine, "SLOW_S", -1.0)  # as if each look-up took long
+        monkeypatch.setattr(store_engine, "USUAL_S", 0.0)
+        assert engine.get_many(wanted) == right
+        assert not engine.large
+        assert engine.get_many(wanted) == right
+        for number in range(300):
+            engine.write({b"other": b"%d" % number}, sync=False)
+        assert engine.large
+        assert engine.get_many(wanted) == right
 
 
 def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
