@@ -89,12 +89,18 @@ class Acks:
             # A record that got further before it was sent goes twice.
             came[row.key] = max(came.get(row.key, NOTHING), rank_of(row.state, row.gen, row.attempt))
         better = {key: rank for key, rank in came.items() if tasks.get(key, NOTHING).beyond(rank)}
-        return partial(self._wrote_back, host, better, self._scene.time()) if better else _ignore
+        if not better:
+            return _ignore
+        return partial(self._wrote_back, host, [row.key for row in rows], better, self._scene.time())
 
-    def _wrote_back(self, host: SimHost, better: Mapping[bytes, Rank], asked_at: float, reply: Reply) -> None:
+    def _wrote_back(
+        self, host: SimHost, keys: Sequence[bytes], better: Mapping[bytes, Rank], asked_at: float, reply: Reply
+    ) -> None:
         if not isinstance(reply, Ack) or host.swarm is None:
             return
         tasks, told = self._scene.disk(host).tasks, {record.key for record in reply.records}
+        # What is refused, as a doubtful place may be, is sent again, and answered then.
+        told |= {key for key, code in zip(keys, reply.codes, strict=True) if code == Code.FAILED}
         for key, came in better.items():
             # It may have let go of the record meanwhile, and have got it again from whoever asked.
             dropped_at, _ = self._dropped.get((host, key), (-inf, NOTHING))
