@@ -284,7 +284,7 @@ class SwarmRun:
 
         if oracle.bad is not None:
             self._found(politeness_exceptions=oracle.fetched.haste(delay_of, oracle.bad.keeps_gate))
-            self._judge_lacking(dirs, oracle.ledger, oracle.bad)
+            self.judge_lacking(dirs, oracle.ledger, oracle.bad)
             return
         self._found(politeness_exceptions=oracle.fetched.haste(delay_of))
         found = check_outputs(self._web, dirs, scenario.depth)
@@ -292,7 +292,7 @@ class SwarmRun:
             found.append(f"I11: the collection lacks something: {totals}")
         self.result.violations.extend(found)
 
-    def _judge_lacking(self, dirs: OutputDirs, ledger: Ledger, bad: BadMember) -> None:
+    def judge_lacking(self, dirs: OutputDirs, ledger: Ledger, bad: BadMember) -> None:
         """What is held up is there, and would go on: pages that wait, and what only these lead to."""
         web, depth = self._web, self._scenario.depth
         held_up = ledger.waiting | ledger.unsent

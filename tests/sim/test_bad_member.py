@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,9 +19,11 @@ from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.sim.scenario import Manner, Scenario, ScenarioResult
 from dhtcrawl.sim.swarm import SimConditions, SimHost, SimSwarm
-from dhtcrawl.sim.swarm_run import simulate_swarm
+from dhtcrawl.sim.swarm_run import SwarmRun, simulate_swarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
+from dhtcrawl.spec import make_spec
+from dhtcrawl.storage.outputs.outputs import PAGES_FILE, OutputDirs
 from dhtcrawl.storage.store import bequests
 
 
@@ -40,6 +44,22 @@ def test_what_a_bad_member_loses_is_found_where_it_was_not_to_be_lost(monkeypatc
     result = run(Manner.FORGETS)
     assert result.lost == len(result.violations) > 0
     assert result.violations[0].startswith("I3: ")
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_only_pages_lead_to_that_still_wait_is_held_up_and_else_it_is_lost(waits: bool) -> None:
+    scenario = Scenario(nodes=5, hosts=3, pages=24, bad_member=Manner.DROPS)
+    web, config = SimWeb(1, scenario.web()), load()
+    spec = make_spec(web.seeds(), scenario.settings(config.crawl))
+    lacking = web.truth()  # nothing came: the seeds wait, or are nowhere, and only they lead to the rest
+    assert len(lacking) > len(spec.seeds)
+    dirs = OutputDirs.in_memory()
+    dirs.pages.open(PAGES_FILE, 0).append(b"")
+    judged: Any = SwarmRun(scenario, 1, config, web, spec)
+    ledger = SimpleNamespace(waiting=set(spec.seeds) if waits else set(), unsent=set())
+    judged.judge_lacking(dirs, ledger, SimpleNamespace(may_be_lost=lambda url: False))
+    assert (judged.result.held_up, judged.result.lost) == ((len(lacking), 0) if waits else (0, len(lacking)))
+    assert len(judged.result.violations) == judged.result.lost
 
 
 # A node is gone for good, and one leaves: the bad member says that it has their pages.

@@ -179,7 +179,9 @@ def replaces(task: Task | None, before: bytes, value: bytes) -> bool:
 
 
 def _age(task: Task | None, page: bytes) -> tuple[bool, bool, int]:
-    return _is_copy(page), task is None or place_of(page) != task.place, unpack(page)["depth"]
+    fields = unpack(page)
+    is_elsewhere = task is None or Place(*fields["place"]) != task.place
+    return bool(fields.get(COPY_FIELD)), is_elsewhere, fields["depth"]
 
 
 def _checked_url(txn: Txn, origin: Origin, key: bytes) -> str | None:
