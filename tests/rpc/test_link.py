@@ -14,7 +14,7 @@ from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, Kind, pack
 from dhtcrawl.rpc.tasks.lanes import COST_BYTES_MIN
 from dhtcrawl.rpc.tasks.link import TRANSITIONS, LinkLimits, LinkState, LinkStep, PeerLink
 from dhtcrawl.rpc.tasks.messages import Ack, Code, Lane, Records, RefreshTask, Refused, Request, StoreTask, encode
-from dhtcrawl.rpc.tasks.signals import VERSION, VERSION_MIN, Credit, Goodbye, Ping, Why, encode_signal
+from dhtcrawl.rpc.tasks.signals import VERSION, VERSION_MIN, WINDOW_BYTES, Credit, Goodbye, Ping, Why, encode_signal
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, links, pair, shuttle, task
 
 LATER = VERSION + 1
@@ -275,6 +275,8 @@ def test_no_more_is_sent_than_the_window_and_the_rest_follows_with_the_answers()
     a, b = pair()
     numbers = fill(a, task(300, padding=300))
     shuttle(a, b, 0.0)
+    numbers += fill(a, task(300, padding=300))
+    shuttle(a, b, 0.0)
     asked = [event for event in b.take_events() if isinstance(event, Asked)]
     assert 0 < len(asked) < len(numbers)
     served = 0
@@ -314,7 +316,7 @@ def test_many_small_requests_are_bounded_too() -> None:
     a, b = pair()
     fill(a, task())
     shuttle(a, b, 0.0)
-    assert len(b.answering) == FRAME_BYTES_MAX // COST_BYTES_MIN
+    assert len(b.answering) == WINDOW_BYTES // COST_BYTES_MIN
 
 
 def test_a_request_costs_what_its_answer_may() -> None:
@@ -327,11 +329,15 @@ def test_a_request_costs_what_its_answer_may() -> None:
 
 def test_the_longest_frame_is_sent_once_everything_before_it_is_answered() -> None:
     a, b = pair()
-    ask(a, task())
+    small = [ask(a, task()) for _ in range((WINDOW_BYTES - FRAME_BYTES_MAX) // COST_BYTES_MIN + 1)]
     long = ask(a, task(128, padding=8135))
     shuttle(a, b, 0.0)
-    (first,) = [event for event in b.take_events() if isinstance(event, Asked)]
-    b.reply(first.request_id, Ack(b"\0"), 0.0)
+    assert [event.request_id for event in b.take_events() if isinstance(event, Asked)] == small
+    for number in small[:-1]:
+        b.reply(number, Ack(b"\0"), 0.0)
+    shuttle(a, b, 0.0)
+    assert not b.take_events()
+    b.reply(small[-1], Ack(b"\0"), 0.0)
     shuttle(a, b, 0.0)
     assert [event.request_id for event in b.take_events() if isinstance(event, Asked)] == [long]
 
@@ -347,13 +353,35 @@ def test_a_peer_that_sends_more_than_its_credit_is_hung_up_on() -> None:
 
 def test_a_peer_that_does_not_read_gets_no_credit() -> None:
     a, b = pair()
-    number = ask(a, task())
+    number = ask(a, RefreshTask(CRAWL, bytes(20), bytes(20), reply_bytes_max=FRAME_BYTES_MAX))
     b.receive(a.take_bytes(), 0.0)
-    b.reply(number, Ack(b"\0"), 0.0)
+    b.reply(number, Records(), 0.0)
     # Until somebody takes the bytes, the credit is not given.
-    assert b.answering.left[Lane.TASKS] < FRAME_BYTES_MAX
+    assert b.answering.left[Lane.CALLS] < FRAME_BYTES_MAX
     b.take_bytes()
-    assert b.answering.left[Lane.TASKS] == FRAME_BYTES_MAX
+    assert b.answering.left[Lane.CALLS] == WINDOW_BYTES
+
+
+def test_credit_is_given_back_in_lots_and_in_time_for_the_longest_frame() -> None:
+    a, b = pair()
+    lot = WINDOW_BYTES - FRAME_BYTES_MAX
+    for count in range(1, 2 * lot // COST_BYTES_MIN):
+        number = ask(a, task())
+        shuttle(a, b, 0.0)
+        b.reply(number, Ack(b"\0"), 0.0)
+        answer = b.take_bytes()
+        granted = encode_signal(Credit(((lot // COST_BYTES_MIN + 1) * COST_BYTES_MIN, 0, 0))) in answer
+        assert granted == (count == lot // COST_BYTES_MIN + 1), "otherwise an answer is all that is sent"
+        assert b.answering.left[Lane.TASKS] >= FRAME_BYTES_MAX
+        a.receive(answer, 0.0)
+
+
+def test_a_peer_with_the_smallest_windows_gets_its_credit_with_each_answer() -> None:
+    a, b = pair(windows=(FRAME_BYTES_MAX,) * len(Lane))
+    number = ask(a, task())
+    shuttle(a, b, 0.0)
+    b.reply(number, Ack(b"\0"), 0.0)
+    assert encode_signal(Credit((COST_BYTES_MIN, 0, 0))) in b.take_bytes()
 
 
 def test_a_full_queue_refuses_instead_of_growing() -> None:
@@ -627,7 +655,7 @@ class TwoLinks(RuleBasedStateMachine):
                 answering = peer.answering
                 assert answering.left[lane] >= 0
                 if peer.state is not LinkState.CLOSED:
-                    assert answering.left[lane] + answering.handled[lane] + answering.owed[lane] == FRAME_BYTES_MAX
+                    assert answering.left[lane] + answering.handled[lane] + answering.owed[lane] == WINDOW_BYTES
 
     def teardown(self) -> None:
         if not hasattr(self, "links"):

@@ -14,7 +14,7 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.frame import HEADER, Kind
 from dhtcrawl.rpc.tasks.link import LinkLimits, LinkState
 from dhtcrawl.rpc.tasks.messages import Ack, Code, Records, RefreshTask, Reply, Request, encode
-from dhtcrawl.rpc.tasks.signals import VERSION, VERSION_MIN, Hello, encode_signal
+from dhtcrawl.rpc.tasks.signals import VERSION, VERSION_MIN, WINDOW_BYTES, Hello, encode_signal
 from dhtcrawl.rpc.tasks.transport import TaskTransport, TransportLimits
 from dhtcrawl.sim.loop import run
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, task
@@ -83,7 +83,7 @@ async def test_callers_wait_while_a_slow_peer_has_given_no_credit_and_nothing_is
     async with world.node(1) as a, world.node(2, slow) as b, asyncio.TaskGroup() as group:
         address = await b.listen(world.host(2), 0)
         asking = [group.create_task(a.request(address, task(300, padding=300))) for _ in range(60)]
-        await slow.has(8)
+        await slow.has(WINDOW_BYTES // len(encode(1, task(300, padding=300))))
         # Backups pass (I13), and their answers too.
         passing = group.create_task(a.request(address, backup()))
         await until(lambda: bool(slow.open) and slow.open[-1][0] == backup())

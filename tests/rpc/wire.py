@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -59,9 +60,12 @@ def answer_to(message: Message) -> Answer:
     return Ack.all(Code.ACCEPTED, message.items)
 
 
-def pair(now: float = 0.0, limits: LinkLimits | None = None) -> tuple[PeerLink, PeerLink]:
+def pair(
+    now: float = 0.0, limits: LinkLimits | None = None, windows: tuple[int, ...] | None = None
+) -> tuple[PeerLink, PeerLink]:
     """Two links whose bytes the test carries, connected and greeted."""
-    a, b = PeerLink(hello(1), limits or LinkLimits(), now), PeerLink(hello(2), limits or LinkLimits(), now)
+    says = [hello(number) if windows is None else replace(hello(number), windows=windows) for number in (1, 2)]
+    a, b = (PeerLink(each, limits or LinkLimits(), now) for each in says)
     a.connected(now)
     b.connected(now)
     shuttle(a, b, now)

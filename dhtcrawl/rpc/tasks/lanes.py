@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dhtcrawl.rpc.tasks.events import Answered, Event, Failure, FailureKind, RequestFailed
-from dhtcrawl.rpc.tasks.frame import Kind, Malformed
+from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, Kind, Malformed
 from dhtcrawl.rpc.tasks.messages import (
     ANSWERS,
     REQUEST_ID_MAX,
@@ -38,7 +38,6 @@ COST_BYTES_MIN = 1024
 _ORDER = (Lane.BACKUPS, Lane.CALLS, Lane.TASKS)
 _LENGTH_BYTES = 4
 _LANES = tuple(Lane)  # an enum takes its time to list its members
-_NO_CREDIT = [0] * len(_LANES)
 
 
 def cost_of(length: int, message: Message | None) -> int:
@@ -240,6 +239,7 @@ class Answering:
         self.left = list(self.windows)
         self.owed = [0] * len(Lane)
         self.handled = [0] * len(Lane)
+        self.replied = False  # since `grant` was called last
         self._requests: dict[int, tuple[int, int, int, int]] = {}  # lane, cost, kind, items
 
     def __len__(self) -> int:
@@ -272,6 +272,7 @@ class Answering:
         assert not isinstance(message, Ack) or len(message.codes) == items, "a code for each item"
         self.handled[lane] -= cost
         self.owed[lane] += cost
+        self.replied = True
         try:
             return encode(request_id, message)
         except Malformed as error:
@@ -282,12 +283,11 @@ class Answering:
 
         In lots of half a window: a grant for each answer would double the
         frames. But when nothing is left to answer, no answer would bring the
-        rest, and a long request may wait for it.
+        rest, and the longest request, which may wait for it, has to fit.
         """
-        if self.owed == _NO_CREDIT:
-            return None
+        self.replied = False
         grants = [
-            owed if 2 * owed >= window or not handled else 0
+            owed if 2 * owed >= window or (not handled and window - owed < FRAME_BYTES_MAX) else 0
             for owed, handled, window in zip(self.owed, self.handled, self.windows, strict=True)
         ]
         if not any(grants):

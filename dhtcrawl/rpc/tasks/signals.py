@@ -21,6 +21,8 @@ MAGIC = "dhtcrawl"
 VERSION = 6
 VERSION_MIN = 6  # the lowest that is spoken, too: that of the release before (docs/development.md, "Releases")
 FEATURES_MAX = 64
+# What is owed may add up to a quarter of the longest frame before it is given back, and that frame still fits.
+WINDOW_BYTES = FRAME_BYTES_MAX + FRAME_BYTES_MAX // 4
 WORD_CHARS_MAX = 32
 LANES = len(Lane)
 
@@ -57,7 +59,7 @@ class Hello:
     port: int = 0
     version_min: int = VERSION_MIN
     version_max: int = VERSION
-    windows: tuple[int, ...] = (FRAME_BYTES_MAX,) * LANES
+    windows: tuple[int, ...] = (WINDOW_BYTES,) * LANES
     key: bytes = b""
     nonce: bytes = b""
 
