@@ -120,7 +120,7 @@ class Fetcher:
         await self._parts.writer.room()
         begun_at, connect_s = self._s.clock.monotonic(), self._assignment.connect_s(job.host)
         limits = self._requests.limits if connect_s is None else self._requests.limits._replace(connect_s=connect_s)
-        request = HttpRequest(task.url, self._requests.headers, limits, self._spec.private_hosts)
+        request = HttpRequest(task.url, self._requests.headers, limits, self._requests.private_hosts)
         outcome = await self._s.gate.within_lease(job.host, lambda: self._s.http.exchange(request))
         clock.end(outcome.ended_at)
         now = self._s.clock.monotonic()

@@ -36,14 +36,15 @@ EXPECTED_S = 1.0
 
 
 class PageRequests(NamedTuple):
-    """The headers and limits of a crawl's page requests."""
+    """What all page requests of a crawl have in common."""
 
     headers: tuple[tuple[str, str], ...]
     limits: Limits
+    private_hosts: frozenset[str]  # found by a look at all seeds: once for a crawl
 
     @classmethod
     def of(cls, fetch: FetchSettings, spec: CrawlSpec) -> PageRequests:
-        """The headers and limits that the settings ask for."""
+        """What the settings and the spec ask for."""
         headers = [("User-Agent", spec.user_agent), ("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")]
         if fetch.accept_language:
             headers.append(("Accept-Language", fetch.accept_language))
@@ -58,7 +59,7 @@ class PageRequests(NamedTuple):
             head_bytes_max=fetch.head_bytes_max,
             body_bytes_max=fetch.body_bytes_max,
         )
-        return cls(tuple(headers), limits)
+        return cls(tuple(headers), limits, spec.private_hosts)
 
 
 @loop_state
@@ -66,15 +67,14 @@ class RobotsFetcher:
     """Runs a crawl's robots.txt jobs."""
 
     def __init__(self, services: Services, spec: CrawlSpec, parts: CrawlParts, requests: PageRequests) -> None:
-        """`requests` has the headers and limits of a page request."""
+        """`requests` says what a page request is; of a robots.txt less is read."""
         self._s = services
         self._spec = spec
         self._frontier = parts.frontier
         self._parts = parts
         self._robots = parts.robots
         self._origins = parts.origins
-        self._headers = requests.headers
-        self._limits = requests.limits._replace(body_bytes_max=ROBOTS_BYTES_MAX)
+        self._requests = requests._replace(limits=requests.limits._replace(body_bytes_max=ROBOTS_BYTES_MAX))
         self._token = product_token(spec.settings.user_agent)
         self._paths: dict[str, tuple[str, int]] = {}  # redirected ones to go on with: url, hop
         self._failures: dict[str, int] = {}
@@ -178,7 +178,8 @@ class RobotsFetcher:
     async def _ask_robots(self, url: str, job: Job) -> Exchange | None:
         """Send one request, which was begun, for a robots.txt; None if the job is over."""
         host = host_of(url)
-        request = HttpRequest(url, self._headers, self._limits, self._spec.private_hosts)
+        requests = self._requests
+        request = HttpRequest(url, requests.headers, requests.limits, requests.private_hosts)
         outcome = await self._s.gate.within_lease(host, lambda: self._s.http.exchange(request))
         self._s.hosts.clock(host).end(outcome.ended_at)
         now = self._s.clock.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from dhtcrawl.fetch.http import Body
@@ -57,7 +58,7 @@ class CrawlCounters:
 
     def figures(self) -> dict[str, int | float]:
         """All counters by name, as stored and as sent to other nodes; of kinds and reasons those that happened."""
-        figures = {name: getattr(self, name) for name in _NAMES}
+        figures: dict[str, int | float] = dict(zip(_NAMES, _counts_of(self), strict=True))
         figures |= {counter_of(kind): count for kind, count in self.kinds.items()}
         return figures | {skip_counter_of(reason): count for reason, count in self.skipped.items()} | self.plans
 
@@ -96,6 +97,7 @@ class CrawlCounters:
 
 
 _NAMES = tuple(field.name for field in fields(CrawlCounters) if field.name not in ("kinds", "skipped", "plans"))
+_counts_of = attrgetter(*_NAMES)
 
 
 class CrawlStart(NamedTuple):

@@ -34,10 +34,8 @@ class SiteTimer:
     def __init__(self, services: Services, spec: CrawlSpec, parts: CrawlParts) -> None:
         requests = PageRequests.of(services.config.fetch, spec)
         self._s = services
-        self._spec = spec
         self._parts = parts
-        self._headers = requests.headers
-        self._limits = requests.limits._replace(body_bytes_max=0)
+        self._requests = requests._replace(limits=requests.limits._replace(body_bytes_max=0))
         self._token = product_token(spec.settings.user_agent)
         self._waiting: dict[str, asyncio.Event] = {}  # by host: set when it may be this node's turn
 
@@ -72,9 +70,8 @@ class SiteTimer:
 
     async def _ask(self, origin: str, host: str) -> list[float] | None:
         """Send a request that has begun by the host's clock."""
-        request = HttpRequest(
-            f"{origin}/robots.txt", self._headers, self._limits, self._spec.private_hosts, method="HEAD"
-        )
+        headers, limits, private_hosts = self._requests
+        request = HttpRequest(f"{origin}/robots.txt", headers, limits, private_hosts, method="HEAD")
         clock = self._s.hosts.clock(host)
         ended_at = None
         try:

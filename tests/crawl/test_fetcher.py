@@ -13,6 +13,7 @@ from dhtcrawl.fetch.host_access import LeaseLost, UnleasedHosts
 from dhtcrawl.fetch.http import FetchFailureKind
 from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots
 from dhtcrawl.policy.seam import TaskResult
+from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.outputs import page_line
 from dhtcrawl.storage.store.records import SkipReason
 
@@ -46,6 +47,25 @@ async def test_a_page_is_handed_in_with_its_links() -> None:
     assert [given.result for given in world.assignment.told] == [TaskResult.PAGE]
     assert world.parts.counters.fetches == 1
     assert world.frontier.in_flight == 0
+
+
+async def test_what_the_seeds_allow_is_found_once_however_many_pages_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = list[CrawlSpec]()
+
+    def private_hosts(spec: CrawlSpec) -> frozenset[str]:
+        looked.append(spec)
+        return frozenset({HOST})
+
+    monkeypatch.setattr(CrawlSpec, "private_hosts", property(private_hosts))
+    world = SmallWeb({f"{SEED}{number}": (200, HTML, b"") for number in range(3)}, allow_private=True)
+    fetcher = fetcher_of(world)
+    before = len(looked)
+    assert before, "once at least"
+    for number in range(3):
+        world.add(f"{SEED}{number}")
+        await fetcher.run(await world.next())
+    assert len(world.asked) == 3
+    assert len(looked) == before
 
 
 async def test_a_page_record_says_in_which_charset_queries_are_where_that_matters() -> None:

@@ -25,6 +25,8 @@ _ANSWERS: Final = "answers "
 _OF_A_NODE: Final = re.compile(r"[0-9a-f]{8}: ")  # as `swarm/assignment/assigner_state.py` writes it
 _PREFIX: Final = "errors_"
 _SKIPPED_PREFIX: Final = "skipped_"
+# Each round of a crawl asks for all of them.
+_SKIP_COUNTERS: Final = {reason: _SKIPPED_PREFIX + reason.replace("-", "_") for reason in SKIPPED}
 
 
 def is_content(status: int) -> bool:
@@ -68,7 +70,7 @@ def counts_a_kind(name: str) -> bool:
 
 def skip_counter_of(reason: str) -> str:
     """The name of the counter of URLs that a node does not fetch for a reason, among its counters."""
-    return _SKIPPED_PREFIX + reason.replace("-", "_")
+    return _SKIP_COUNTERS.get(reason) or _SKIPPED_PREFIX + reason.replace("-", "_")
 
 
 def skipped_by_reason(counters: Mapping[str, int | float]) -> dict[str, int]:
@@ -76,8 +78,8 @@ def skipped_by_reason(counters: Mapping[str, int | float]) -> dict[str, int]:
 
     A URL that links on pages of several nodes lead to counts at each of them.
     """
-    names = ((reason, skip_counter_of(reason)) for reason in SKIPPED)
-    return {reason: int(counters[name]) for reason, name in names if counters.get(name)}
+    there = ((reason, name) for reason, name in _SKIP_COUNTERS.items() if name in counters)
+    return {reason: int(counters[name]) for reason, name in there if counters[name]}
 
 
 def errors_by_kind(counters: Mapping[str, int | float]) -> dict[str, int]:

@@ -80,9 +80,10 @@ class GatekeeperService:
         """The nodes to tell, each with the host that it is offered."""
         return self.keeper.offers(now) if self._fit() else []
 
-    def next_due_at(self) -> float:
-        """When `offers` is worth calling."""
-        return self.keeper.next_due_at() if self._fit() else float("inf")
+    def next_due_at(self, now: float) -> float:
+        """When `offers` is worth calling: at once, later, or while this node is not fit never."""
+        due_at = self.keeper.next_due_at()
+        return due_at if due_at > now or self._fit() else float("inf")
 
     def view_changed(self, view: View, taken_over: bool) -> Callable[[str], bool]:
         """Note that members came or went, and return a test for hosts whose gatekeeper has changed.

@@ -232,8 +232,11 @@ class HostLeases:
     # -- one turn --
 
     def _turn(self, now: float) -> None:
-        """Do what is due."""
-        self._offer(now)
+        """Do what is due. Most turns find nothing: whatever may have changed wakes us, and so does a timer."""
+        if self.office.next_due_at(now) <= now:
+            self._offer(now)
+        if self.book.next_due_at() > now:
+            return
         for host in self.book.overdue(now):
             if host in self._guards:
                 self._guards[host].move(asyncio.get_running_loop().time())
@@ -270,7 +273,7 @@ class HostLeases:
         return deliverer is not None and bool(deliverer.put(node, (item,)))
 
     async def _sleep(self) -> None:
-        due_at = min(self.book.next_due_at(), self.office.next_due_at())
+        due_at = min(self.book.next_due_at(), self.office.next_due_at(self._clock.monotonic()))
         timer = None
         if due_at < math.inf:
             # A timer that rounding puts just before `due_at` would find nothing due and be set again,
