@@ -273,12 +273,12 @@ class HostLeases:
         return deliverer is not None and bool(deliverer.put(node, (item,)))
 
     async def _sleep(self) -> None:
-        due_at = min(self.book.next_due_at(), self.office.next_due_at(self._clock.monotonic()))
-        timer = None
+        now, timer = self._clock.monotonic(), None
+        due_at = min(self.book.next_due_at(), self.office.next_due_at(now))
         if due_at < math.inf:
             # A timer that rounding puts just before `due_at` would find nothing due and be set again,
             # without time passing while other nodes are busy on the same loop.
-            delay_s = max(TIMER_S, due_at - self._clock.monotonic())
+            delay_s = max(TIMER_S, due_at - now)
             timer = asyncio.get_running_loop().call_later(delay_s, self._awake.set)
         try:
             await self._awake.wait()

@@ -141,7 +141,12 @@ class LeasedClock(HostClock):
         if self.away_until > self._leases.now():
             return self.away_until
         lease = self._leases.lease_for(self, delay_s)
-        return math.inf if lease is None else self.start_at(lease, delay_s)
+        if lease is None:
+            return math.inf
+        own_at = self.own_at(max(delay_s, lease.delay_s))
+        # A lease that was granted just now has begun, though the caller has read the clock a moment before: else it
+        # would go on to the next host, and the next, and lease them all to start one request.
+        return own_at if lease.not_before <= self._leases.now() else max(lease.not_before, own_at)
 
     def own_at(self, delay_s: float) -> float:
         """The earliest next request by what this node alone knows."""
