@@ -34,6 +34,7 @@ class Leaver:
         record = CrawlRecord(spec.crawl_id(b"n" * 16), spec, b"n" * 16, participants=[US.hex()])
         self.record = replace(record, **fields)
         self.view = view or view_of([0, 1, 2, 3])
+        self.runs = True  # the crawl, here
         self.draining = False
         self.busy = False
         self.active = True
@@ -71,6 +72,9 @@ class Leaver:
 
     def get(self, crawl: bytes) -> CrawlRecord:
         return self.record
+
+    def of(self, crawl: bytes) -> Leaver | None:
+        return self if self.runs and crawl == self.record.crawl_id else None
 
     # Adoption
 
@@ -179,8 +183,15 @@ async def test_answers_that_are_lost_for_ever_are_not_waited_for_for_ever() -> N
 @pytest.mark.parametrize("fields", [{"ended": "complete"}, {"participants": [node(1).hex()]}])
 async def test_a_crawl_that_is_over_or_had_no_part_of_ours_has_no_heir(fields: dict[str, Any]) -> None:
     leaver = Leaver(**fields)
+    leaver.runs = False
     await leaver.part.run()
     assert leaver.asked == []
+
+
+async def test_pages_that_came_before_any_wave_of_the_coordinator_have_an_heir_too() -> None:
+    leaver = Leaver(participants=[])
+    await leaver.part.run()
+    assert len(leaver.asked) == 2
 
 
 @pytest.mark.parametrize("what", ["draining", "busy"])

@@ -100,7 +100,9 @@ class Leave:
     def _estates(self) -> list[steps.Estate]:
         own, found = self._settings.own.hex(), []
         for record in self._crawls:
-            if not record.ended and own in record.participants:
+            # Who takes part is written down by the coordinator's next wave, which may come after the first pages.
+            takes_part = own in record.participants or self._runs.of(record.crawl_id) is not None
+            if not record.ended and takes_part:
                 settings = record.spec.settings
                 found.append(steps.Estate(record.crawl_id, settings.copies > 1, settings.depth >= 0))
         return found
