@@ -72,6 +72,51 @@ def test_a_node_that_joins_itself_expects_nobody() -> None:
     assert repairs.wait_s(0.0) == float("inf")
 
 
+def test_who_came_and_went_before_all_was_in_line_with_it_is_made_up_for_once() -> None:
+    """As those who had died while a node slept that tells of them once more."""
+    repairs, before = Repairs(REPLICAS), without(5)
+    repairs.saw(before, without())
+    repairs.saw(before, before)
+    due = repairs.due(before, before, node(0), 0.0)
+    assert covers(due.copies, node(5))
+    assert repairs.due(before, before, node(0), 0.0) == due, "it broke off"
+    # One that comes and goes meanwhile is due next time.
+    repairs.saw(before, without(5, 6))
+    repairs.saw(before, without())
+    repairs.done(before, before, 0.0)
+    assert covers(repairs.due(before, before, node(0), 0.0).copies, node(5))
+    repairs.done(before, before, 0.0)
+    assert repairs.due(before, before, node(0), 0.0) == ([], [])
+
+
+def test_who_comes_and_stays_is_not_made_up_for() -> None:
+    repairs, before = Repairs(REPLICAS), without(5)
+    repairs.saw(before, without())
+    assert repairs.due(before, without(), node(0), 0.0) == ([], [])
+    repairs.done(before, without(), 0.0)
+    assert repairs.due(without(), without(), node(0), 0.0) == ([], [])
+
+
+@given(st.integers(0, 2**32), st.lists(st.sets(st.integers(0, 9)), min_size=1, max_size=5))
+def test_what_was_written_while_owners_came_and_went_is_compared(seed: int, passing: list[set[int]]) -> None:
+    """Who owned all the time has it then; all others are met by themselves as they come."""
+    rng = Random(seed)
+    own, *others = (rng.randbytes(20) for _ in range(16))
+    lasting, guests = others[:5], others[5:]
+
+    def view(there: set[int]) -> View:
+        return View(Member(each, ("10.0.0.1", 1)) for each in (own, *lasting, *(guests[number] for number in there)))
+
+    before, repairs, has = view(set()), Repairs(REPLICAS), dict[bytes, set[bytes]]()
+    for there in [*passing, set[int]()]:
+        now = view(there)
+        repairs.saw(before, now)
+        has |= {key: set(replica_set(now, key, REPLICAS)) for key in (rng.randbytes(20) for _ in range(20))}
+    due = repairs.due(before, before, own, 0.0)
+    for key, holders in has.items():
+        assert set(replica_set(before, key, REPLICAS)) <= holders or covers(due.copies, key)
+
+
 @given(st.integers(0, 2**32), st.lists(st.sampled_from(["lose", "joins", "back", "fail"]), max_size=12))
 def test_every_key_that_lost_a_keeper_is_compared_sooner_or_later(seed: int, steps: list[str]) -> None:
     """Whatever happens, and whether or not a comparison comes through: no lack is forgotten."""

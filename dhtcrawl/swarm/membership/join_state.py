@@ -147,6 +147,7 @@ class JoinState:
         strangers = self._around.see(view)
         if strangers is None:
             return ()
+        self._keeping.saw(view)
         self._changed = True
         if strangers and self.active and not set(strangers).isdisjoint(self._around.of(view)):
             # At once: what is under way may wait for a node that hangs.

@@ -53,6 +53,11 @@ class KeepingUp:
         self._view = self._in_line_with = view
         self._repairs.forget()
 
+    def saw(self, view: View) -> None:
+        """The view is this one now, and may be another in a moment."""
+        if self._in_line_with is not None:
+            self._repairs.saw(self._in_line_with, view)
+
     def wait_s(self, now: float) -> float:
         """After how long to look again, whatever happens."""
         return min(self._needed_s or self._settings.repair_s, self._repairs.wait_s(now))
