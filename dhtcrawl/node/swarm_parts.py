@@ -368,6 +368,7 @@ def build_membership(
             hold_for=partial(in_flight.hold_for, runs),
             adopt=gate.office.adopt,
             owning=records.take_links,
+            reunited=gate.reunited,
         ),
     )
     leave = Leave(

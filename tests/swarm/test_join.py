@@ -32,6 +32,7 @@ class JoinBench(Bench):
         self.handing_over_s = 0.0
         self.synced: list[tuple[bytes, tuple[Span, ...]]] = []
         self.others: list[int] = []  # who is active besides us
+        self.reunions = 0
         self.silent: set[bytes] = set()
         self.slow_s: dict[bytes, float] = {}  # node → what a sync with it takes
         self.settled_by: View | None = None
@@ -49,9 +50,13 @@ class JoinBench(Bench):
                 hold_for=lambda node, rows: None,
                 adopt=lambda rows: None,
                 owning=lambda owning: None,
+                reunited=self._reunited,
             ),
         )
         self.entrance.state.begin_alone()
+
+    def _reunited(self) -> None:
+        self.reunions += 1
 
     def sees(self, view: View) -> None:
         self.view = self.peers.view = view
@@ -174,6 +179,20 @@ async def test_nothing_more_is_fetched_from_when_strangers_appear_whatever_is_un
         assert world.settled_by is None
         await asyncio.sleep(100.0)
         assert world.settled_by is world.view
+        running.cancel()
+
+
+async def test_leases_end_when_an_owner_comes_that_nobody_saw_join_and_not_when_one_joins() -> None:
+    async with asyncio.TaskGroup() as group:
+        world = JoinBench()
+        running = group.create_task(world.entrance.run())
+        await asyncio.sleep(1.0)
+        for view in (view_of([0], [1]), view_of([0, 1]), view_of([0])):
+            world.sees(view)
+            await asyncio.sleep(1.0)
+        assert world.reunions == 0
+        world.sees(view_of([0, 2]))
+        assert world.reunions == 1, "it owned, and gave leases, where this node did not hear of it"
         running.cancel()
 
 

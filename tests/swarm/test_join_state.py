@@ -11,6 +11,7 @@ from dhtcrawl.swarm.membership.join_state import ALONE_S, NO_OWNER_S, JoinPhase,
 from dhtcrawl.swarm.membership.join_steps import (
     AwaitChange,
     Become,
+    EndLeases,
     HandOver,
     Hold,
     JoinSettings,
@@ -256,7 +257,7 @@ def test_a_view_with_the_same_members_and_owners_changes_nothing() -> None:
 
 def test_strangers_stop_what_is_fetched_until_they_are_met() -> None:
     state, met = an_owner(), view_of([0, 1, 2, 3])
-    assert state.view_changed(met) == (Settle(None),), "whatever is under way"
+    assert state.view_changed(met) == (Settle(None), EndLeases()), "whatever is under way"
     assert state.busy
     assert state.waited(False, met, 0.0) == (Settle(None),)
     assert state.next(met, 0.0) == Step(then=Meet([node(3)], (EVERYTHING,)))

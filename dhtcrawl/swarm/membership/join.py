@@ -81,6 +81,8 @@ class Join:
                     self._crawls.hold(hold)
                 case steps.Settle(view):
                     self._crawls.settled(view)
+                case steps.EndLeases():
+                    self._ports.reunited()
         if self.state.changed:
             self._changed.set()
         else:

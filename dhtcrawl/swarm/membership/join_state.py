@@ -42,6 +42,7 @@ from dhtcrawl.swarm.membership.join_steps import (
     AwaitChange,
     Become,
     Effects,
+    EndLeases,
     HandOver,
     Hold,
     JoinSettings,
@@ -150,8 +151,9 @@ class JoinState:
         self._keeping.saw(view)
         self._changed = True
         if strangers and self.active and not set(strangers).isdisjoint(self._around.of(view)):
-            # At once: what is under way may wait for a node that hangs.
-            return (Settle(None),)
+            # At once: what is under way may wait for a node that hangs. They are those who own on the other side of a
+            # cut, and were not here before: all who were are `reunited` by the gossip.
+            return Settle(None), EndLeases()
         return ()
 
     def rejoin(self, now: float) -> Effects:

@@ -52,7 +52,12 @@ class Settle:
     view: View | None
 
 
-Effect: TypeAlias = Become | Own | Hold | Settle
+@dataclass(frozen=True)
+class EndLeases:
+    """Others have been gatekeepers too, apart from this side: no lease of a host holds any more."""
+
+
+Effect: TypeAlias = Become | Own | Hold | Settle | EndLeases
 Effects: TypeAlias = tuple[Effect, ...]
 
 

@@ -49,3 +49,4 @@ class OwnerPorts:
     hold_for: Callable[[bytes, Sequence[HeldRow]], None]  # takes what a node has in flight of ours
     adopt: Callable[[Sequence[HostStateRow]], None]  # takes what an answer to `activate` says of hosts
     owning: Callable[[bool], None]  # True: links are taken from here on
+    reunited: Callable[[], None]  # ends all leases of hosts, as others have given some too
