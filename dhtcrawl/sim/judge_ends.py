@@ -81,7 +81,9 @@ class Ends:
         if handed_over:
             # Sides that have just met still tell each other what the others missed, the leaver or not.
             now = scene.time()
-            calm = not scene.troubled and now - max(self._crashed_at, scene.cuts.over_since(now)) > QUIET_S
+            # A slow disk takes its time for each page of records.
+            telling_s = QUIET_S + ENDING_WRITES * scene.swarm.slow_write_s
+            calm = not scene.troubled and now - max(self._crashed_at, scene.cuts.over_since(now)) > telling_s
             for each in there if calm else ():
                 when = f"after {host.name} has left"
                 self._have_tombstones(each, [_own(view_of(each), there)], when, [each], first=1, of=host)
