@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dhtcrawl.loop_state import loop_state
-from dhtcrawl.rpc.membership.view import Member, View
+from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.swarm.replica_sets import Span, apart, kept_by, owned_bits, owned_by
 
 # What is waited for costs nothing but that there is one copy less of what it kept meanwhile.
@@ -38,18 +38,16 @@ class Repairs:
     def __init__(self, replicas: int) -> None:
         self._replicas = replicas
         self._expected: dict[bytes, tuple[View, float]] = {}  # who joins again: in which view it kept what, until when
-        self._passing: dict[bytes, Member] = {}  # owners that were seen, and that nothing is in line with
+        self._passing: dict[bytes, None] = {}  # owners that were seen, and that nothing is in line with
         self._always: frozenset[bytes] | None = None  # who owned in every view that was seen; None: none was
-        self._passed: dict[bytes, Member] = {}  # of these, who was gone when `due` was asked last, and is since
+        self._passed: dict[bytes, None] = {}  # of these, who was gone when `due` was asked last, and is since
 
     def saw(self, before: View, view: View) -> None:
         """The view is this one, for a moment at least, while everything is in line with `before`."""
         self._always = (before.owning if self._always is None else self._always) & view.owning
-        new = view.owning - before.owning
-        for member in view.members if new else ():
-            if member.id in new:
-                self._passing[member.id] = member
-                self._passed.pop(member.id, None)
+        for node in sorted(view.owning - before.owning):
+            self._passing[node] = None
+            self._passed.pop(node, None)
 
     def due(self, before: View | None, view: View, own: bytes, now: float) -> Due:
         """What is to be compared by `view`, when everything was in line with `before`."""
@@ -60,12 +58,11 @@ class Repairs:
         for node in sorted(views):
             by_view.setdefault(views[node], []).append(node)
         spans = [span for each, nodes in by_view.items() if each for span in kept_by(each, nodes, self._replicas)]
-        self._passed = {node: member for node, member in self._passing.items() if node not in view.owning}
+        self._passed = {node: None for node in self._passing if node not in view.owning}
         if before is not None and self._passed:
             # Among fewer owners a node is to keep more: all that each of them may have kept.
-            always = [member for member in before.members if member.id in (self._always or ())]
-            for member in self._passed.values():
-                spans += kept_by(View((*always, member)), (member.id,), self._replicas)
+            always = View(member for member in before.members if member.id in (self._always or ()))
+            spans += kept_by(always, self._passed, self._replicas)
         owned: list[Span] = []
         if before is not None and owned_bits(before, own) != owned_bits(view, own):
             owned = owned_by(before, (node for node in vanished if node in view))
@@ -77,8 +74,7 @@ class Repairs:
             for node in sorted(before.owning - view.owning):
                 if node in view:
                     self._expected[node] = before, now + PATIENCE_S
-        kept = {node: member for node, member in self._passing.items() if node not in view.owning}
-        self._passing = {node: member for node, member in kept.items() if node not in self._passed}
+        self._passing = {node: None for node in self._passing if node not in view.owning and node not in self._passed}
         if not self._passing:
             self._always = None
         over = [node for node in self._expected if node in view.owning or self._given_up(node, view, now)]
