@@ -151,8 +151,9 @@ class JoinState:
         self._keeping.saw(view)
         self._changed = True
         if strangers and self.active and not set(strangers).isdisjoint(self._around.of(view)):
-            # At once: what is under way may wait for a node that hangs. They are those who own on the other side of a
-            # cut, and were not here before: all who were are `reunited` by the gossip.
+            # At once: what is under way may wait for a node that hangs. A stranger owned on the other side of a cut, so
+            # that side has leased hosts, too. The gossip notices that only where nodes come back that were taken for
+            # dead, and this node need not have known any of them.
             return Settle(None), EndLeases()
         return ()
 

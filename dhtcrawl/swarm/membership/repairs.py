@@ -39,12 +39,10 @@ class Repairs:
         self._replicas = replicas
         self._expected: dict[bytes, tuple[View, float]] = {}  # who joins again: in which view it kept what, until when
         self._passing: dict[bytes, None] = {}  # owners that were seen, and that nothing is in line with
-        self._always: frozenset[bytes] | None = None  # who owned in every view that was seen; None: none was
         self._passed: dict[bytes, None] = {}  # of these, who was gone when `due` was asked last, and is since
 
     def saw(self, before: View, view: View) -> None:
         """The view is this one, for a moment at least, while everything is in line with `before`."""
-        self._always = (before.owning if self._always is None else self._always) & view.owning
         for node in sorted(view.owning - before.owning):
             self._passing[node] = None
             self._passed.pop(node, None)
@@ -59,10 +57,10 @@ class Repairs:
             by_view.setdefault(views[node], []).append(node)
         spans = [span for each, nodes in by_view.items() if each for span in kept_by(each, nodes, self._replicas)]
         self._passed = {node: None for node in self._passing if node not in view.owning}
-        if before is not None and self._passed:
-            # Among fewer owners a node is to keep more: all that each of them may have kept.
-            always = View(member for member in before.members if member.id in (self._always or ()))
-            spans += kept_by(always, self._passed, self._replicas)
+        if before is not None:
+            # A keeper by `before` that went without a record had one of these before it. As that one is nearer to the
+            # key, it would be a keeper among the owners of `before`, too, whoever else came or was away meanwhile.
+            spans += kept_by(before, self._passed, self._replicas)
         owned: list[Span] = []
         if before is not None and owned_bits(before, own) != owned_bits(view, own):
             owned = owned_by(before, (node for node in vanished if node in view))
@@ -75,8 +73,6 @@ class Repairs:
                 if node in view:
                     self._expected[node] = before, now + PATIENCE_S
         self._passing = {node: None for node in self._passing if node not in view.owning and node not in self._passed}
-        if not self._passing:
-            self._always = None
         over = [node for node in self._expected if node in view.owning or self._given_up(node, view, now)]
         for node in over:
             del self._expected[node]
@@ -89,7 +85,7 @@ class Repairs:
         """Everything is compared with every neighbour, as by a node that joins."""
         self._expected.clear()
         self._passing.clear()
-        self._always = None
+        self._passed.clear()
 
     def _given_up(self, node: bytes, view: View, now: float) -> bool:
         return node not in view.owning and (node not in view or self._expected[node][1] <= now)
