@@ -17,6 +17,7 @@ from dhtcrawl.rpc.tasks.messages import Ack, Code, Records, RefreshTask, Reply, 
 from dhtcrawl.rpc.tasks.signals import VERSION, VERSION_MIN, WINDOW_BYTES, Hello, encode_signal
 from dhtcrawl.rpc.tasks.transport import TaskTransport, TransportLimits
 from dhtcrawl.sim.loop import run
+from dhtcrawl.sim.streams import StreamWeather
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, task
 from rpc.worlds import Slow, Stranger, Wires, take_all, until
 
@@ -324,6 +325,19 @@ async def test_who_does_not_part_is_cut_once_as_many_wait_as_may_be_open(world: 
         await until(lambda: [stranger.ended.done() for stranger in mute] == [True] * 3 + [False] * 4)
         for stranger in mute:
             stranger.transport.abort()
+
+
+async def test_of_connections_used_at_the_same_moment_the_one_made_first_makes_room() -> None:
+    world = Wires(StreamWeather(delay_s=(0.01, 0.01), jitter_s=0.0))
+    async with world.node(1, limits=TransportLimits(connections_max=2)) as a:
+        at_a = await a.listen(world.host(1), 0)
+        await asyncio.gather(*[world.stranger(at_a, encode_signal(hello(number))) for number in (10, 11)])
+        await until(lambda: [each.link.state for each in a.connections] == [LinkState.OPEN] * 2)
+        first, second = a.connections
+        assert first.link.used_at == second.link.used_at
+        await world.stranger(at_a)
+        await until(lambda: first not in a.connections or second not in a.connections)
+        assert second in a.connections
 
 
 @on_each

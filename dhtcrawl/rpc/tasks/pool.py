@@ -97,11 +97,15 @@ class ConnectionPool:
         return doubles
 
     def take_least_used(self) -> Connection | None:
-        """The least recently used of those that are open and idle; it is no longer looked at by the next call."""
+        """The least recently used of those that are open and idle, of several the one made first.
+
+        It is no longer looked at by the next call.
+        """
         found = self._unused_since_then()
         if found is None:
-            links = [(c.link.used_at, c) for c in self._connections if c.link.state is LinkState.OPEN and c.link.idle]
-            self._unused = sorted(links, key=_used_at, reverse=True)
+            latest_first = reversed(self._connections)
+            links = [(c.link.used_at, c) for c in latest_first if c.link.state is LinkState.OPEN and c.link.idle]
+            self._unused = sorted(links, key=_used_at, reverse=True)  # as they were, where used at the same moment
             found = self._unused_since_then()
         return found
 
