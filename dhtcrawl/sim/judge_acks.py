@@ -2,7 +2,7 @@
 
 An ack needs the record on the disks of W nodes besides the acker's, fewer only
 where the acker's side of the swarm is smaller; or where it sees fewer, and
-those that it misses stood still a moment ago. What was acked with fewer than
+those that it misses stood still or began again a moment ago. What was acked with fewer than
 W + 1 disks for such a reason is *thin* until so many have it: it may go with a
 disk, and is counted then (`thin_lost`).
 """
@@ -196,10 +196,11 @@ class Acks:
         """Whether one of these may have had to do without a host lately.
 
         Who comes from the other side of a partition says that those of this side are dead, and is believed until they
-        object.
+        object. And where all who owned went at once, those that come back may find each other in two groups, each of
+        which begins anew before it hears of the other.
         """
         scene = self._scene
-        if scene.is_back(host):
+        if scene.is_back(host) or scene.time() - host.started_at < UNDER_WAY_S:
             return True
         return any(scene.cuts.were_apart(host.name, each.name, scene.time(), UNDER_WAY_S) for each in seen_from)
 

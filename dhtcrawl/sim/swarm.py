@@ -87,6 +87,7 @@ class _Running:
     """What there is of a host while it runs, and through which addresses it joins."""
 
     bootstrap: list[str] = field(default_factory=list)
+    since: float = 0.0
     clock: VirtualClock | None = None
     web: SimClient | None = None
     committer: CrashingCommitter | None = None
@@ -184,6 +185,11 @@ class SimHost:
     def hidden(self) -> bool:
         """Whether no other host reaches it."""
         return self._world.wires.is_hidden(self.address)
+
+    @property
+    def started_at(self) -> float:
+        """When its latest life began; a node that reaches no other begins another one."""
+        return self._running.since
 
     async def start(self, bootstrap: list[SimHost]) -> SwarmNode:
         """Start the node, through others where there are some; returns once it owns what it should."""
@@ -312,6 +318,7 @@ class SimHost:
 
     async def _run_once(self, bootstrap: list[str]) -> bool:
         """One life; False if no node was there to join through."""
+        self._running.since = self._world.loop.time()
         clock = self._running.clock = self._new_clock()
         alone = False
         try:

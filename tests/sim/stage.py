@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,7 +51,8 @@ class Stage:
         """One more host, active, in nobody's view yet."""
         number = len(self.swarm.hosts)
         name, node_id = f"node {number}", bytes([40 * number + 7]) * 20
-        host: Any = _Host(name=name, id=node_id, address=f"10.0.0.{number}", starts=1, hidden=False)
+        address = f"10.0.0.{number}"
+        host: Any = _Host(name=name, id=node_id, address=address, starts=1, started_at=-inf, hidden=False)
         self.swarm.hosts.append(host)
         self.disks[host] = self.oracle.engine(host)
         host.swarm = _Node()
@@ -162,6 +164,7 @@ class Stage:
     def come_back(self, host: Any) -> None:
         """It is there again."""
         host.starts += 1
+        host.started_at = asyncio.get_running_loop().time()
         host.swarm = _Node()
         self.oracle.step()
 

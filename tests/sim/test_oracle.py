@@ -90,6 +90,23 @@ async def test_who_went_on_a_moment_ago_may_be_taken_for_dead() -> None:
     assert stage.told == ["I1"]
 
 
+@pytest.mark.parametrize(("since_s", "told"), [(UNDER_WAY_S - 1.0, []), (UNDER_WAY_S, ["I1"])])
+async def test_who_began_again_a_moment_ago_need_not_have_been_heard_of(since_s: float, told: list[str]) -> None:
+    stage = Stage()
+    owner, backup, *others = [*stage.keepers(stage.url()), stage.hosts[4]]
+    for other in others:
+        stage.crash(other)
+    stage.meet(owner, backup)
+    await asyncio.sleep(60.0)
+    for other in others:
+        stage.come_back(other)
+    stage.meet(*others)
+    await asyncio.sleep(since_s)
+    stage.write(stage.url(), owner, backup)
+    stage.acks(owner, stage.url())
+    assert stage.told == told
+
+
 async def test_what_was_acked_is_still_there_when_two_disks_are_lost_but_it_is_missed_where_it_is_not() -> None:
     stage = Stage()
     keepers = stage.keepers(stage.url())
