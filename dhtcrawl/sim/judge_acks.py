@@ -24,8 +24,10 @@ from dhtcrawl.sim.swarm import SimHost
 REPAIR_S = 60.0
 # A page's last link became safe no longer ago than this when the page becomes done.
 UNDER_WAY_S = 10.0
-# Of the views that a host had, as seen whenever it did something; an ack was decided by one of the last.
-VIEWS_KEPT = 16
+# For how long the views that a host had are kept, as seen whenever it did something. Who asks waits 30 s for an answer,
+# which goes by a view that the host had since it was asked.
+VIEWS_KEPT_S = 60.0
+BESIDE_KEPT = 16
 
 
 class Acks:
@@ -46,8 +48,10 @@ class Acks:
     def look(self, host: SimHost) -> None:
         view, views = view_of(host), self._views.setdefault(host, [])
         if not views or views[-1][1] is not view:
-            views.append((self._scene.time(), view))
-            del views[:-VIEWS_KEPT]
+            now = self._scene.time()
+            views.append((now, view))
+            while views[1:] and views[1][0] <= now - VIEWS_KEPT_S:
+                del views[0]
 
     # Messages
 
@@ -217,7 +221,7 @@ class Acks:
                 return others
         others = View(member for member in view.members if member.id != host.id)
         known.append((view, others))
-        del known[:-VIEWS_KEPT]
+        del known[:-BESIDE_KEPT]
         return others
 
     def _who_has(self, key: bytes) -> str:

@@ -10,8 +10,8 @@ import pytest
 from dhtcrawl.keyspace import placement, url_key
 from dhtcrawl.rpc.membership.hello import NodeState
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, StoreBackup
-from dhtcrawl.rpc.tasks.rows import RecordRow, TombstoneRow
+from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, StoreBackup, StoreTask
+from dhtcrawl.rpc.tasks.rows import LinkRow, RecordRow, TombstoneRow
 from dhtcrawl.sim.judge_acks import UNDER_WAY_S
 from dhtcrawl.sim.judge_ends import ENDING_S, ON_ITS_WAY_S, STUCK_S
 from dhtcrawl.sim.scene import MEET_S, QUIET_S
@@ -329,6 +329,24 @@ def _is_close(stage: Stage, host: Any) -> str:
     ids = [int.from_bytes(each.id, "big") for each in stage.swarm.hosts]
     own = int.from_bytes(host.id, "big")
     return next(url for url in sorted(place) if min(ids, key=lambda number: number ^ place[url]) == own)
+
+
+async def test_an_ack_that_takes_long_may_go_by_the_view_of_when_it_was_asked_for() -> None:
+    stage = Stage()
+    _, *others = stage.keepers(stage.url())
+    owner = others[0]
+    message = StoreTask(CRAWL, (LinkRow(url_key(stage.url()), stage.url(), 0, "", 0, False),), ())
+    stage.meet(*others)
+    stage.write(stage.url(), *others)
+    told = stage.oracle.asked(owner, stage.hosts[0].id, message)
+    for _ in range(28):  # seconds, in which its view changes as often, and something else is asked of it each time
+        await asyncio.sleep(1.0)
+        stage.meet()
+        stage.oracle.asked(owner, stage.hosts[0].id, message)
+    told(Ack(bytes([Code.ACCEPTED])))
+    assert stage.told == []
+    stage.oracle.asked(owner, stage.hosts[0].id, message)(Ack(bytes([Code.ACCEPTED])))
+    assert stage.told == ["I7"]
 
 
 async def test_a_newcomer_has_the_tombstones_of_what_it_keeps() -> None:
