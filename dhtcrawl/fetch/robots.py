@@ -1,14 +1,12 @@
 """What a robots.txt allows (RFC 9309), without I/O.
 
-Reading lines and choosing a group is done here, matching rules by Protego,
-which gets one group at a time. That mends what Protego does otherwise: it
-takes `User-agent: d` for every token with a d in front, does not cut product
-tokens at their first foreign character, lets an unknown line end a list of
-user agents, breaks lines at U+2028, and takes quadratic time and memory for a
-file of many agents that share many rules. Protego also measures a rule once
-its `?` and `&` are escaped; here its length is that of the octets as sent
-(2.2.2): one for each character that a URL carries as it is and for an escaped
-unreserved one, three for any other escape and each octet that is not ASCII.
+Rules and the path of a URL, its query with it, are compared octet by octet in
+one form (2.2.2): an escape of an unreserved character is that character, one
+of a reserved one stays, so that `/*?` says nothing of `/a%3F`; what cannot
+stand in a URL is escaped in both. `*` stands for anything, `$` at the end for
+the end, and both elsewhere for themselves, as `%2A` and `%24` do (2.2.3). Of
+the rules that match the one with the most octets as sent counts, and of two
+with as many the one that allows.
 
 `allows` may be asked for every page. Its work is bounded by
 `MATCH_WORK_MAX`, whatever the file and the URL; `Robots` keeps the rules of
@@ -17,10 +15,11 @@ unreserved one, three for any other escape and each octet that is not ASCII.
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator
 from enum import Enum
-
-from protego import Protego
+from typing import NamedTuple
 
 # RFC 9309, 2.5: "at least 500 kibibytes"; what follows is ignored.
 PARSED_BYTES_MAX = 500 * 1024
@@ -31,6 +30,7 @@ PARSED_BYTES_MAX = 500 * 1024
 # the URL. What is longer on such a site is not fetched.
 MATCH_WORK_MAX = 2**27
 
+_SCHEME_CHARS_MAX = len("https://")
 MATCHERS_MAX = 8  # a node crawls under one or two product tokens
 
 _LINES = re.compile(rb"\r\n|\r|\n")
@@ -40,11 +40,13 @@ _FIELD = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _PRODUCT_TOKEN = re.compile(r"[A-Za-z_-]*")
-# Rules compare URLs as they are sent, so what cannot stand in one is escaped
-# (RFC 9309, 2.2.2). Protego would take some of it for the end of a line.
 _FOREIGN = re.compile(rb"[^\t\x20-\x7e]")
-# Escapes that count as one octet: those of unreserved characters, and of `$`,
-# by which Protego also writes a `$` that stands for itself.
+# What is not yet in the form that is compared: escapes, `*` and `$`, and what is neither reserved nor unreserved by
+# RFC 3986, 2.2 and 2.3. A canonical URL has an apostrophe in its query escaped (WHATWG URL), so it is, too.
+_NOT_COMPARED = re.compile(r"%([0-9A-Fa-f]{2})?|[^A-Za-z0-9\-._~:/?\[\]@!&()+,;=]")
+_UNRESERVED = re.compile(r"[A-Za-z0-9\-._~]")
+_INDEX = "index.html"
+# Escapes that count as one octet: those of unreserved characters, and of `$`, which could stand there as well.
 _ONE_OCTET = re.compile(r"%(?:2[4DE]|3[0-9]|[46][1-9A-F]|[57][0-9A]|5F|7E)", re.IGNORECASE)
 _SENT_ESCAPED = re.compile(r"[\t \"<>]")
 
@@ -76,6 +78,11 @@ def product_token(user_agent: str) -> str:
     return match[0] if match else ""
 
 
+class _RuleLine(NamedTuple):
+    allows: bool | None  # None: it says how long to wait between two requests
+    value: str
+
+
 class _Group:
     """Agents in lower case, '*' among them, and the lines that concern them."""
 
@@ -83,30 +90,73 @@ class _Group:
 
     def __init__(self) -> None:
         self.agents: set[str] = set()
-        self.lines: list[str] = []
+        self.lines: list[_RuleLine] = []
         self.closed = False  # a rule has come: the next user-agent line begins another
 
 
-class _Matcher:
-    """The groups of one product token, as one Protego group."""
+class _Rule(NamedTuple):
+    """A path matches that begins with the first part and has the others after it, in their order."""
 
-    def __init__(self, lines: list[str]) -> None:
-        self._protego = Protego.parse("\n".join(["user-agent: *", *lines])) if lines else None
-        if self._protego is not None:
-            _measure(self._protego)
-        self.crawl_delay_s = self._protego.crawl_delay("*") if self._protego is not None else None
-        self._wildcard_chars = sum(len(line) for line in lines if "*" in line)
+    octets: int
+    allows: bool
+    parts: tuple[str, ...]
+    at_end: bool  # the last part is how the path ends
+
+    @property
+    def is_prefix(self) -> bool:
+        return len(self.parts) == 1 and not self.at_end
+
+    def matches(self, path: str) -> bool:
+        first, *others = self.parts
+        if not others:
+            return path == first if self.at_end else path.startswith(first)
+        if not path.startswith(first):
+            return False
+        at = len(first)
+        # The earliest place of each part leaves most to the others: no need to go back.
+        for part in others[:-1] if self.at_end else others:
+            at = path.find(part, at)
+            if at < 0:
+                return False
+            at += len(part)
+        return not self.at_end or (len(path) - len(others[-1]) >= at and path.endswith(others[-1]))
+
+
+def _rules(lines: list[_RuleLine]) -> Iterator[_Rule]:
+    for line in lines:
+        if line.allows is None or not line.value:
+            continue
+        at_end = line.value.endswith("$")
+        parts = tuple(map(_compared, line.value.removesuffix("$").split("*")))
+        yield _Rule(_octets(line.value), line.allows, parts, at_end)
+        if line.allows and not at_end and line.value.endswith(f"/{_INDEX}"):
+            # Not in the RFC; Google's reading: whose index is allowed, that directory is, too.
+            directory = line.value.removesuffix(_INDEX)
+            parts = tuple(map(_compared, directory.split("*")))
+            yield _Rule(_octets(directory) + 1, True, parts, at_end=True)
+
+
+class _Matcher:
+    """The rules of one product token."""
+
+    def __init__(self, lines: list[_RuleLine]) -> None:
+        self._rules = sorted(_rules(lines), key=lambda rule: (rule.octets, rule.allows), reverse=True)
+        # One call finds that none of thousands of prefixes fits.
+        self._prefixes = tuple(rule.parts[0] for rule in self._rules if rule.is_prefix)
+        self._others = [rule for rule in self._rules if not rule.is_prefix]
+        self._wildcard_chars = sum(len(line.value) for line in lines if "*" in line.value)
+        delays = [delay_s for line in lines if line.allows is None and (delay_s := _seconds(line.value)) is not None]
+        self.crawl_delay_s = delays[-1] if delays else None
 
     def allows(self, url: str) -> bool:
-        if self._protego is None:
+        at = url.find("/", _SCHEME_CHARS_MAX)
+        path = _compared(url[at:]) if at > 0 else "/"
+        if path == "/robots.txt":
             return True
-        if self._wildcard_chars * len(url) > MATCH_WORK_MAX:
+        if self._wildcard_chars * len(path) > MATCH_WORK_MAX:
             return False
-        try:
-            return self._protego.can_fetch(url, "*")
-        except ValueError:
-            # urllib refuses some authorities; canonical URLs have none of them.
-            return False
+        rules = self._rules if path.startswith(self._prefixes) else self._others
+        return next((rule.allows for rule in rules if rule.matches(path)), True)
 
 
 class Robots:
@@ -141,7 +191,7 @@ class Robots:
                 # Rules before any group concern no agent. Only rules end a list
                 # of agents: other records must not interfere (2.2.4).
                 groups[-1].closed |= rule is not None
-                groups[-1].lines.append(_line(rule, value))
+                groups[-1].lines.append(_RuleLine(None if rule is None else rule.lower() == b"allow", value))
         return cls(groups, tuple(sitemaps), min(len(data), PARSED_BYTES_MAX))
 
     def allows(self, url: str, token: str) -> bool:
@@ -164,7 +214,7 @@ class Robots:
             matcher = self._matchers[token] = _Matcher(self._lines_for(token.lower()))
         return matcher
 
-    def _lines_for(self, token: str) -> list[str]:
+    def _lines_for(self, token: str) -> list[_RuleLine]:
         # 2.2.1: all groups of the token together; only where there is none, those of '*'.
         own = [group for group in self._groups if token and token in group.agents]
         groups = own or [group for group in self._groups if "*" in group.agents]
@@ -177,19 +227,24 @@ def _agent(value: str) -> str:
     return "*" if value == "*" or value[:2] in ("* ", "*\t") else product_token(value).lower()
 
 
-def _line(rule: bytes | None, value: str) -> str:
-    if rule is None:
-        return f"crawl-delay: {value}"
-    return f"allow: {value}" if rule.lower() == b"allow" else f"disallow: {value}"
+def _seconds(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
-def _measure(protego: Protego) -> None:
-    """Order the rules by their octets as sent; Protego has no public way to set their lengths."""
-    for value, pattern in protego._url_patterns.items():  # noqa: SLF001 - no public way; a test watches it
-        if pattern is not None:
-            pattern.priority = _octets(value)
-    for rules in protego._user_agents.values():  # noqa: SLF001 - as above
-        rules.finalize_rules()
+def _compared(text: str) -> str:
+    """The form of a part of a rule, or of a path and its query, in which they are compared."""
+    return _NOT_COMPARED.sub(_in_form, text)
+
+
+def _in_form(match: re.Match[str]) -> str:
+    if match[1] is not None:
+        char = chr(int(match[1], 16))
+        return char if _UNRESERVED.match(char) else match[0].upper()
+    return "".join(map("%{:02X}".format, match[0].encode("utf-8", "surrogatepass")))
 
 
 def _octets(value: str) -> int:
