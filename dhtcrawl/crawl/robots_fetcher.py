@@ -16,9 +16,17 @@ from dhtcrawl.crawl.rounds import Fetched
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import body, header_fields
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsWait
-from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits
+from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.politeness import HoldReason
-from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots, RobotsVerdict, product_token, verdict_for_status
+from dhtcrawl.fetch.robots import (
+    ALLOW_ALL,
+    DISALLOW_ALL,
+    Robots,
+    RobotsVerdict,
+    product_token,
+    verdict_for_status,
+    whole_lines,
+)
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.standing import Cause
@@ -104,12 +112,10 @@ class RobotsFetcher:
             if target is not None and hop < ROBOTS_REDIRECTS_MAX:
                 url, hop = target, hop + 1
                 continue
-            # Too many redirects count as "unavailable", too, as if there were no robots.txt (2.3.1.2).
-            verdict = verdict_for_status(outcome.status)
-            if verdict is RobotsVerdict.DISALLOW_ALL and self._try_robots_later(job, outcome):
+            verdict, data, fault = _read(outcome)
+            if verdict is RobotsVerdict.DISALLOW_ALL and self._try_robots_later(job, outcome, fault):
                 await self._s.gate.robots_tell(job.origin, self._token, None)
                 return
-            data = self._robots_data(outcome) if verdict is RobotsVerdict.PARSE else b""
             rules = await self._rules(verdict, data)
             await self._s.gate.robots_tell(job.origin, self._token, verdict, data)
             break
@@ -203,8 +209,12 @@ class RobotsFetcher:
             return outcome
         self._s.observer.event("failure", url=url, kind=outcome.kind.value)
         log_outcome(log, self._parts, url, outcome)
-        if outcome.kind is FetchFailureKind.PRIVATE_ADDRESS:
+        if outcome.kind is FetchFailureKind.PRIVATE_ADDRESS and url == f"{job.origin}/robots.txt":
             self._origins.give_up(job.origin, SkipReason.PRIVATE_ADDRESS, f"{outcome.kind}: {outcome.detail}")
+        elif outcome.kind is FetchFailureKind.PRIVATE_ADDRESS:
+            # The origin may be asked, but not what it names instead.
+            detail = f"robots.txt redirects to {url}: {outcome.detail}"
+            self._origins.give_up(job.origin, SkipReason.ROBOTS, detail)
         else:
             # Whatever kind of failure: an origin whose robots.txt cannot be had is not
             # crawled (2.3.1.4), so it is asked again later, or given up.
@@ -213,25 +223,19 @@ class RobotsFetcher:
         self._frontier.finish(job, self._s.clock.monotonic())
         return None
 
-    def _try_robots_later(self, job: Job, exchange: Exchange) -> bool:
-        """Ask once more for a robots.txt that answered 429 or 5xx; return False if there were enough attempts."""
+    def _try_robots_later(self, job: Job, exchange: Exchange, fault: str) -> bool:
+        """Ask once more for a robots.txt that has a fault; return False after enough attempts."""
         failures = self._failures.get(job.origin, 0)
         if failures >= self._s.config.fetch.retries_max:
             return False
         self._failures[job.origin] = failures + 1
         now = self._s.clock.monotonic()
         wait_s = self._origins.wait_s(exchange, failures)
-        why = HoldReason(Cause.RETRY_AFTER, f"{exchange.status} for robots.txt")
-        self._s.hosts.clock(job.host).hold(now, wait_s, why)
-        log_hold(log, job.host, wait_s, f"its robots.txt answered {exchange.status}")
+        self._s.hosts.clock(job.host).hold(now, wait_s, HoldReason(Cause.RETRY_AFTER, fault))
+        log_hold(log, job.host, wait_s, fault)
         self._parts.owe(job.host, wait_s)
         self._frontier.finish(job, now)
         return True
-
-    def _robots_data(self, exchange: Exchange) -> bytes:
-        data = exchange.body.head(ROBOTS_BYTES_MAX)
-        encoding = header_fields.content_encoding(exchange.headers)
-        return data if encoding is None else body.decode(data, encoding, ROBOTS_BYTES_MAX).data
 
     async def _rules(self, verdict: RobotsVerdict, data: bytes) -> Robots:
         return await parsed_rules(verdict, data, self._token, self._s.offload)
@@ -245,6 +249,27 @@ class RobotsFetcher:
             "mime": shown(header_fields.content_type(exchange.headers)),
         }
         return Fetched(job.host, item_of(self._s, url, exchange), exchange.body, extra=fields)
+
+
+def _read(exchange: Exchange) -> tuple[RobotsVerdict, bytes, str]:
+    """What a robots.txt means, its text without what is past the limit, and what is wrong where it means nothing.
+
+    Half a file is none: the rules behind the break may be the ones that
+    forbid, and half a rule forbids too much. That is a network error by 2.3.1.4.
+    """
+    # Too many redirects count as "unavailable", too, as if there were no robots.txt (2.3.1.2).
+    verdict = verdict_for_status(exchange.status)
+    if verdict is not RobotsVerdict.PARSE:
+        return verdict, b"", f"{exchange.status} for robots.txt"
+    if exchange.truncated not in (None, Truncated.LENGTH):
+        return RobotsVerdict.DISALLOW_ALL, b"", "robots.txt broke off"
+    data = exchange.body.head(ROBOTS_BYTES_MAX)
+    decoded = body.decode(data, header_fields.content_encoding(exchange.headers), ROBOTS_BYTES_MAX)
+    # What has a coding that is none, such as utf-8, is read as it is.
+    if decoded.error is not None and decoded.data != data:
+        return RobotsVerdict.DISALLOW_ALL, b"", "robots.txt cannot be decoded"
+    is_cut = exchange.truncated is not None or decoded.truncated
+    return verdict, whole_lines(decoded.data) if is_cut else decoded.data, ""
 
 
 async def parsed_rules(

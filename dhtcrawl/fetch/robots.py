@@ -78,6 +78,11 @@ def product_token(user_agent: str) -> str:
     return match[0] if match else ""
 
 
+def whole_lines(data: bytes) -> bytes:
+    """What was cut, without the line that was: half a rule forbids or allows more than the whole one."""
+    return data[: max(data.rfind(b"\n"), data.rfind(b"\r")) + 1]
+
+
 class _RuleLine(NamedTuple):
     allows: bool | None  # None: it says how long to wait between two requests
     value: str
@@ -175,7 +180,8 @@ class Robots:
         """Any bytes are a robots.txt; what makes no sense is ignored."""
         groups: list[_Group] = []
         sitemaps: list[str] = []
-        for raw in _LINES.split(data[:PARSED_BYTES_MAX].removeprefix(b"\xef\xbb\xbf")):
+        read = data if len(data) <= PARSED_BYTES_MAX else whole_lines(data[:PARSED_BYTES_MAX])
+        for raw in _LINES.split(read.removeprefix(b"\xef\xbb\xbf")):
             match = _FIELD.match(raw.partition(b"#")[0].rstrip(b" \t"))
             if match is None:
                 continue
@@ -192,7 +198,7 @@ class Robots:
                 # of agents: other records must not interfere (2.2.4).
                 groups[-1].closed |= rule is not None
                 groups[-1].lines.append(_RuleLine(None if rule is None else rule.lower() == b"allow", value))
-        return cls(groups, tuple(sitemaps), min(len(data), PARSED_BYTES_MAX))
+        return cls(groups, tuple(sitemaps), len(read))
 
     def allows(self, url: str, token: str) -> bool:
         """Whether `token`, a product token, may fetch a canonical URL; /robots.txt itself always."""

@@ -22,7 +22,7 @@ from dhtcrawl.crawl.services import Services, Silent
 from dhtcrawl.crawl.single_node import PORTS, NoAssignment
 from dhtcrawl.crawl.slot_shares import NodeShares
 from dhtcrawl.fetch.host_access import UnleasedHosts
-from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest
+from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest, Truncated
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.sim.loop import VirtualClock
@@ -57,6 +57,7 @@ class SmallWeb:
 
     def __init__(self, answers: dict[str, Answer], ports: CrawlPorts = PORTS, /, **settings: Any) -> None:
         self.answers = answers
+        self.cut: dict[str, Truncated] = {}  # the URLs whose bodies are not whole, and why
         self.asked: list[str] = []
         self.assignment = Given()
         self.clock = VirtualClock(asyncio.get_running_loop())
@@ -98,8 +99,8 @@ class SmallWeb:
             return FetchFailure(answer, "as the test says", now, self.clock.monotonic())
         status, headers, content = answer
         fetched_at = datetime(2026, 1, 1, tzinfo=UTC)
-        pairs = list(headers.items())
-        return Exchange(b"", b"", status, pairs, Body(content), "192.0.2.1", now, self.clock.monotonic(), fetched_at)
+        pairs, ended_at, cut = list(headers.items()), self.clock.monotonic(), self.cut.get(request.url)
+        return Exchange(b"", b"", status, pairs, Body(content), "192.0.2.1", now, ended_at, fetched_at, cut)
 
     async def close(self) -> None:
         """As `HttpClient`."""

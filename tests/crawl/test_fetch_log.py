@@ -134,7 +134,7 @@ async def test_a_robots_txt_that_cannot_be_had_is_told_with_its_waits_and_its_ve
 ) -> None:
     await robots((500, TEXT, b""), times=2)
     said = told(log)
-    assert "debug: a.example is left alone for 1 s: its robots.txt answered 500" in said
+    assert "debug: a.example is left alone for 1 s: 500 for robots.txt" in said
     assert said[-1] == "info: robots.txt of http://a.example allows nothing, for it answers with errors"
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dhtcrawl.crawl.robots_fetcher import PageRequests, RobotsFetcher
+from dhtcrawl.fetch.http import FetchFailureKind, Truncated
+from dhtcrawl.storage.store.records import SkipReason
 
 from .fetch_world import SEED, Answer, SmallWeb
 
@@ -10,9 +14,10 @@ ORIGIN = "http://a.example"
 ROBOTS = f"{ORIGIN}/robots.txt"
 
 
-async def after(answers: dict[str, Answer], times: int = 1) -> SmallWeb:
-    """What is so when the job before the seed was run."""
+async def after(answers: dict[str, Answer], times: int = 1, cut: Truncated | None = None) -> SmallWeb:
+    """What is so when the job before the seed was run; robots.txt may be `cut`."""
     world = SmallWeb(answers)
+    world.cut |= {} if cut is None else {ROBOTS: cut}
     requests = PageRequests.of(world.services.config.fetch, world.spec)
     fetcher = RobotsFetcher(world.services, world.spec, world.parts, requests)
     world.add(SEED)
@@ -42,6 +47,40 @@ async def test_a_redirect_is_followed_also_to_another_host() -> None:
     world = await after({ROBOTS: (301, {"location": there}, b""), there: (200, {}, b"User-agent: *\nDisallow: /\n")})
     assert world.asked == [ROBOTS, there]
     assert not world.parts.robots.allows(ORIGIN, SEED)
+
+
+@pytest.mark.parametrize(
+    ("headers", "cut"),
+    [({}, Truncated.DISCONNECT), ({}, Truncated.TIME), ({"content-encoding": "gzip"}, None)],
+)
+async def test_one_that_broke_off_or_cannot_be_decoded_is_no_file(
+    headers: dict[str, str], cut: Truncated | None
+) -> None:
+    half: dict[str, Answer] = {ROBOTS: (200, headers, b"User-agent: *\nDisallow: /cgi/\n")}
+    assert not (await after(half, cut=cut)).parts.robots.known(ORIGIN)
+    assert not (await after(half, times=2, cut=cut)).parts.robots.allows(ORIGIN, SEED)
+
+
+async def test_of_one_that_is_too_long_the_whole_lines_count() -> None:
+    rules = b"User-agent: *\r\nDisallow: /x\r\nDisallow: /"  # of /private/
+    world = await after({ROBOTS: (200, {}, rules)}, cut=Truncated.LENGTH)
+    assert world.parts.robots.allows(ORIGIN, SEED)
+    assert not world.parts.robots.allows(ORIGIN, f"{ORIGIN}/x")
+
+
+async def test_a_coding_that_is_none_hides_no_rules() -> None:
+    rules = b"User-agent: *\nDisallow: /x\n"
+    world = await after({ROBOTS: (200, {"content-encoding": "utf-8"}, rules)})
+    assert world.parts.robots.allows(ORIGIN, SEED)
+    assert not world.parts.robots.allows(ORIGIN, f"{ORIGIN}/x")
+
+
+async def test_where_it_redirects_to_a_private_host_robots_txt_is_the_reason() -> None:
+    there = "http://10.0.0.1/robots.txt"
+    private = FetchFailureKind.PRIVATE_ADDRESS
+    world = await after({ROBOTS: (301, {"location": there}, b""), there: private})
+    [(origin, why)] = world.parts.origins.given_up(10)
+    assert (origin, why.reason, there in why.detail) == (ORIGIN, SkipReason.ROBOTS, True)
 
 
 async def test_one_that_answers_with_errors_is_asked_for_later_and_then_forbids_everything() -> None:

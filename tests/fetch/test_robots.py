@@ -230,6 +230,8 @@ def test_only_the_first_500_kib_count() -> None:
     assert not allowed(within, "/a")
     beyond = head + b"x" * (PARSED_BYTES_MAX - len(head)) + rule
     assert allowed(beyond, "/a")
+    half = within.removesuffix(b"a") + b"private"  # the limit falls behind its "/"
+    assert allowed(half, "/x")
 
 
 def test_crawl_delay_is_ours_or_everybodys_or_none() -> None:  # not in the RFC
