@@ -73,12 +73,15 @@ def check_target(path: Path, *, overwrite: bool) -> None:
     """Refuse a name that cannot be written, before anything is read.
 
     Raises:
-        UsageError: it is taken and shall not be overwritten, is a directory, or lies in none.
+        UsageError: it is taken and shall not be overwritten, is a directory, a device or a pipe, or lies in none.
     """
     if path.is_dir():
         raise UsageError(f"--to {path}: is a directory; name a file")
     if not path.parent.is_dir():
         raise UsageError(f"--to {path}: there is no directory {path.parent}; create it first")
+    if path.exists() and not path.is_file():
+        # What is written takes the place of what is there: of a device nothing would be left.
+        raise UsageError(f"--to {path}: is no ordinary file; name another one, or --to - for standard output")
     if not overwrite and os.path.lexists(path):
         raise UsageError(f"{path} is there already; name another file with --to, or add --overwrite")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,16 @@ def test_a_file_is_there_once_it_is_whole(tmp_path: Path) -> None:
         assert not path.exists()
     assert path.read_bytes() == b"whole"
     assert names(tmp_path) == ["out.csv"]
+
+
+def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match="no ordinary file; name another one, or --to -"):
+        check_target(path, overwrite=True)
+    with pytest.raises(UsageError, match="no ordinary file"):
+        write(path, lambda: None, overwrite=True)
+    assert path.is_fifo()
 
 
 @pytest.mark.parametrize(
