@@ -171,7 +171,8 @@ class Faults:
         handed_over = await host.leave()
         # A node that is out of reach may find no heir for its pages: the others wait for them in vain.
         self.toll.bodies_gone = self.toll.bodies_gone or cut_off or self._lasting.cut
-        self._oracle.left(host, handed_over)
+        if not host.disk_full:  # it has handed over, and lost its last page: that is told where the disk failed
+            self._oracle.left(host, handed_over)
         self._now()
         self.leaving.remove(host)
 

@@ -88,6 +88,7 @@ class _Running:
 
     bootstrap: list[str] = field(default_factory=list)
     since: float = 0.0
+    disk_full: bool = False  # that ended its latest life
     clock: VirtualClock | None = None
     web: SimClient | None = None
     committer: CrashingCommitter | None = None
@@ -190,6 +191,11 @@ class SimHost:
     def started_at(self) -> float:
         """When its latest life began; a node that reaches no other begins another one."""
         return self._running.since
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether its latest life ended since its disk took nothing more, whatever else was to end it."""
+        return self._running.disk_full
 
     async def start(self, bootstrap: list[SimHost]) -> SwarmNode:
         """Start the node, through others where there are some; returns once it owns what it should."""
@@ -318,7 +324,7 @@ class SimHost:
 
     async def _run_once(self, bootstrap: list[str]) -> bool:
         """One life; False if no node was there to join through."""
-        self._running.since = self._world.loop.time()
+        self._running.since, self._running.disk_full = self._world.loop.time(), False
         clock = self._running.clock = self._new_clock()
         alone = False
         try:
@@ -340,6 +346,7 @@ class SimHost:
         except* BootstrapUnreachable:
             alone = True
         except* StorageFull:
+            self._running.disk_full = True
             # As a process that ends: nothing of it is left to answer.
             self._world.datagrams.crash(self.address)
             self._world.streams.crash(self.address)

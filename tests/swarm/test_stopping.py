@@ -87,6 +87,24 @@ async def test_a_node_whose_disk_fails_while_it_is_joining_ends() -> None:
             first.resume()
 
 
+async def test_a_node_whose_disk_fails_while_it_leaves_has_not_left() -> None:
+    async with a_world(nodes=2) as world:
+        await world.crawl(world.spec)
+        await world.until(lambda: len(world.web.visits) > 40)
+        _, other = world.hosts
+        await asyncio.gather(other.fail_disk(), other.leave())
+        assert other.disk_full
+
+
+async def test_a_node_that_has_left_had_a_disk() -> None:
+    async with a_world(nodes=2) as world:
+        await world.crawl(world.spec)
+        await world.until(lambda: len(world.web.visits) > 40)
+        _, other = world.hosts
+        assert await other.leave()
+        assert not other.disk_full
+
+
 async def test_a_node_that_stands_still_asks_for_nothing_though_it_was_given_the_crawl() -> None:
     async with a_world(nodes=1) as world:
         await world.crawl(world.spec)
