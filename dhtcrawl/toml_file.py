@@ -148,7 +148,7 @@ def _places(text: str) -> Iterator[tuple[int, KeyPath]]:
     table: KeyPath = ()
     counts: dict[KeyPath, int] = {}
     quote = ""  # of a text over several lines that is open
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # TOML knows no other end of a line
         if not quote:
             header, key = _HEADER.match(line), _KEY.match(line)
             if header is not None:

@@ -114,3 +114,9 @@ def test_any_text_is_refused_or_has_lines(text: str, path: list[Any]) -> None:
         return
     told = str(file.wrong("is wrong", tuple(path)))
     assert re.fullmatch(r"f\.toml(:[0-9]+:)? .*is wrong|f\.toml: .*is wrong", told)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lines_end_as_toml_says_and_nowhere_else(end: str) -> None:
+    text = end.join(["# a\u2028b\x85c", "a = 1", "b = 2"])
+    assert str(TomlFile("f.toml", text).wrong("is wrong", ("b",))).startswith("f.toml:3: ")

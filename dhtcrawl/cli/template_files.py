@@ -16,6 +16,7 @@ from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.templates.expand import searches_of
 from dhtcrawl.templates.segment import Dictionary
 from dhtcrawl.templates.template_file import SEGMENTERS, TemplateFile, read
+from dhtcrawl.toml_file import TomlFile
 
 FILE_BYTES_MAX: Final = 64 << 20
 
@@ -38,7 +39,7 @@ def with_template(seeds: Iterable[str], settings: CrawlSettings, template: Path)
 
 def too_long(file: object, count: int) -> str:
     """What to say of so many tasks that have no URL."""
-    return f"{file}: tasks without a URL, as it would be too long: {count}; shorten their keywords"
+    return f"{file}: tasks without a URL, as it would be too long or another page's: {count}; change their keywords"
 
 
 def read_template(path: Path) -> tuple[TemplateFile, Dictionary]:
@@ -48,10 +49,14 @@ def read_template(path: Path) -> tuple[TemplateFile, Dictionary]:
         ConfigError: a file cannot be read, or says what makes no sense.
     """
     installed = [package for package in SEGMENTERS.values() if find_spec(package) is not None]
-    template = read(str(path), text_of(path, FILE_BYTES_MAX), installed)
+    text = text_of(path, FILE_BYTES_MAX)
+    template = read(str(path), text, installed)
     words = list(template.words)
     if template.words_file:
-        lines = map(str.strip, text_of(path.parent / template.words_file, FILE_BYTES_MAX).splitlines())
+        try:
+            lines = map(str.strip, text_of(path.parent / template.words_file, FILE_BYTES_MAX).splitlines())
+        except ConfigError as error:
+            raise TomlFile(str(path), text).root.wrong(f"is {template.words_file!r}: {error}", "words_file") from error
         words += (line for line in lines if line and not line.startswith("#"))
     package = SEGMENTERS.get(template.segmenter)
     return template, Dictionary(words, None if package is None else import_module(package).cut)

@@ -293,7 +293,7 @@ def _site(value: str) -> str:
     below = value.startswith("*.")
     host = value[2:] if below else value
     url = canonicalize(f"http://{host}/")
-    if url is None or url.count("/") != 3 or path_of(url) != "/" or "@" in host:
+    if url is None or url.count("/") != 3 or path_of(url) != "/" or "@" in host or "*" in host:
         raise ValueError("use a host such as example.org, *.example.org for all below one, or * for any")
     return f"*.{host_of(url)}" if below else host_of(url)
 

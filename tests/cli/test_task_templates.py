@@ -134,7 +134,7 @@ def test_an_engine_that_says_not_now_is_asked_again(tmp_path: Path) -> None:
         (
             HERE + f'[[tasks]]\nname = "a"\nengines = ["second"]\nkeywords = [{LONG}]',
             Exit.CONFIG,
-            "tasks without a URL, as it would be too long: 1; shorten their keywords",
+            "tasks without a URL, as it would be too long or another page's: 1; change their keywords",
         ),
     ],
 )

@@ -32,6 +32,7 @@ FIELD = RULE + '[[rules.fields]]\nname = "f"\nselector = "p"\n'
         ('[[rules]]\nsite = "a.example"', "r.toml:1: rules.1 lacks 'name'; it is required"),
         ('[[rules]]\nname = "a"', "r.toml:1: rules.1 lacks 'site'; it is required"),
         ('[[rules]]\nname = "1"', "r.toml:2: rules.1.name is '1'; use up to 64 letters, digits, - and _, a letter"),
+        ('[[rules]]\nname = "a"\nsite = "shop.*"', "r.toml:3: rules.1.site is 'shop.*'; use a host such as"),
         ('[[rules]]\nname = "a"\nsite = "http://a/"', "r.toml:3: rules.1.site is 'http://a/'; use a host such as"),
         ('[[rules]]\nname = "a"\nsite = "a.example/x"', "r.toml:3: rules.1.site is 'a.example/x'; use a host"),
         ('[[rules]]\nname = "a"\nsite = "u@a.example"', "r.toml:3: rules.1.site is 'u@a.example'; use a host"),

@@ -115,7 +115,7 @@ def test_a_task_that_has_no_url_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert run(["expand", str(file)]) == Exit.CONFIG
     out, err = capsys.readouterr()
     assert [json.loads(line)["task"] for line in out.splitlines()] == ["b"]
-    assert "would be too long: 1; shorten" in err
+    assert "would be too long or another page's: 1; change" in err
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_the_command_prints_a_task_a_line_or_how_many_there_are(
 def test_words_may_be_in_a_file_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "t.toml").write_text('words_file = "w.txt"\n' + ENGINE + '[[tasks]]\nname = "高钙牛奶"', "utf-8")
     assert run(["expand", str(tmp_path / "t.toml")]) == Exit.CONFIG
-    assert "cannot read" in capsys.readouterr().err
+    assert "t.toml:1: words_file is 'w.txt': cannot read" in capsys.readouterr().err
     (tmp_path / "w.txt").write_text("\ufeff# dairy\n牛奶\n\n高钙\n", "utf-8")
     assert run(["expand", str(tmp_path / "t.toml")]) == Exit.COMPLETE
     assert json.loads(capsys.readouterr().out)["keywords"] == ["高钙", "牛奶"]
