@@ -113,7 +113,9 @@ class RobotsFetcher:
                 url, hop = target, hop + 1
                 continue
             verdict, data, fault = _read(outcome)
-            if verdict is RobotsVerdict.DISALLOW_ALL and self._try_robots_later(job, outcome, fault):
+            wait_s = self._origins.wait_s(outcome, self._failures.get(job.origin, 0))
+            why = HoldReason(Cause.RETRY_AFTER, fault)
+            if verdict is RobotsVerdict.DISALLOW_ALL and self._try_robots_later(job, wait_s, why):
                 await self._s.gate.robots_tell(job.origin, self._token, None)
                 return
             rules = await self._rules(verdict, data)
@@ -209,12 +211,12 @@ class RobotsFetcher:
             return outcome
         self._s.observer.event("failure", url=url, kind=outcome.kind.value)
         log_outcome(log, self._parts, url, outcome)
-        if outcome.kind is FetchFailureKind.PRIVATE_ADDRESS and url == f"{job.origin}/robots.txt":
+        if url != f"{job.origin}/robots.txt":
+            self._lost_elsewhere(job, url, outcome)
+            await self._s.gate.robots_tell(job.origin, self._token, None)
+            return None
+        if outcome.kind is FetchFailureKind.PRIVATE_ADDRESS:
             self._origins.give_up(job.origin, SkipReason.PRIVATE_ADDRESS, f"{outcome.kind}: {outcome.detail}")
-        elif outcome.kind is FetchFailureKind.PRIVATE_ADDRESS:
-            # The origin may be asked, but not what it names instead.
-            detail = f"robots.txt redirects to {url}: {outcome.detail}"
-            self._origins.give_up(job.origin, SkipReason.ROBOTS, detail)
         else:
             # Whatever kind of failure: an origin whose robots.txt cannot be had is not
             # crawled (2.3.1.4), so it is asked again later, or given up.
@@ -223,16 +225,28 @@ class RobotsFetcher:
         self._frontier.finish(job, self._s.clock.monotonic())
         return None
 
-    def _try_robots_later(self, job: Job, exchange: Exchange, fault: str) -> bool:
-        """Ask once more for a robots.txt that has a fault; return False after enough attempts."""
+    def _lost_elsewhere(self, job: Job, url: str, failure: FetchFailure) -> None:
+        """Ask again later, or no more: the origin answers, but where its robots.txt redirects to nobody does.
+
+        The origin's health says nothing of that: it is well after each redirect.
+        """
+        detail = f"robots.txt redirects to {url}: {failure.kind}: {failure.detail}"
+        wait_s = self._origins.backoff.wait_s(self._failures.get(job.origin, 0) + 1)
+        private = failure.kind is FetchFailureKind.PRIVATE_ADDRESS
+        if private or not self._try_robots_later(job, wait_s, HoldReason(Cause.FAILING, detail)):
+            self._failures.pop(job.origin, None)
+            self._origins.give_up(job.origin, SkipReason.ROBOTS, detail)
+            self._frontier.finish(job, self._s.clock.monotonic())
+
+    def _try_robots_later(self, job: Job, wait_s: float, why: HoldReason) -> bool:
+        """Ask once more for a robots.txt that cannot be had; return False if there were enough attempts."""
         failures = self._failures.get(job.origin, 0)
         if failures >= self._s.config.fetch.retries_max:
             return False
         self._failures[job.origin] = failures + 1
         now = self._s.clock.monotonic()
-        wait_s = self._origins.wait_s(exchange, failures)
-        self._s.hosts.clock(job.host).hold(now, wait_s, HoldReason(Cause.RETRY_AFTER, fault))
-        log_hold(log, job.host, wait_s, fault)
+        self._s.hosts.clock(job.host).hold(now, wait_s, why)
+        log_hold(log, job.host, wait_s, why.detail)
         self._parts.owe(job.host, wait_s)
         self._frontier.finish(job, now)
         return True

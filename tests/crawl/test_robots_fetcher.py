@@ -83,6 +83,16 @@ async def test_where_it_redirects_to_a_private_host_robots_txt_is_the_reason() -
     assert (origin, why.reason, there in why.detail) == (ORIGIN, SkipReason.ROBOTS, True)
 
 
+async def test_where_it_redirects_to_a_host_that_does_not_answer_it_is_asked_for_a_few_times() -> None:
+    there = "http://gone.example/robots.txt"
+    answers: dict[str, Answer] = {ROBOTS: (301, {"location": there}, b""), there: FetchFailureKind.DNS}
+    world = await after(answers)
+    assert world.parts.origins.given_up(10) == []
+    world = await after(answers, times=2)  # as many as `retries_max` and one
+    [(origin, why)] = world.parts.origins.given_up(10)
+    assert (origin, why.reason, there in why.detail) == (ORIGIN, SkipReason.ROBOTS, True)
+
+
 async def test_one_that_answers_with_errors_is_asked_for_later_and_then_forbids_everything() -> None:
     broken: dict[str, Answer] = {ROBOTS: (500, {}, b"")}
     world = await after(broken)
