@@ -74,9 +74,9 @@ def stored(extracted: Extracted) -> str:
     rejects = [list(reject) for reject in extracted.rejects]
     records = [list(record) for record in extracted.records]
     text = _json({"records": records, "rejects": rejects})
-    rule = extracted.records[0].rule if extracted.records else ""
     while len(text) > STORED_CHARS_MAX:
-        # Half of them, and so on; that some are left out is a reject of the page.
+        # Half of them, and so on; that some are left out is a reject of the page, which has to name a rule.
+        rule = (extracted.records or extracted.rejects)[0].rule
         records, rejects = records[: len(records) // 2], rejects[: len(rejects) // 2]
         text = _json(
             {"records": records, "rejects": [*rejects, list(Reject(rule, 0, "", RejectReason.TOO_LARGE, "", False))]}
