@@ -6,14 +6,14 @@ import json
 import logging
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from dhtcrawl.crawl.analysis import FindRecords, PageRecords
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.spec import CrawlSpec
 
 if TYPE_CHECKING:
-    from dhtcrawl.extract.records import Extracted
+    from dhtcrawl.extract.records import Extracted, Record, Reject
     from dhtcrawl.extract.rules_file import Rule, RuleFile
 
 log = logging.getLogger(__name__)
@@ -21,9 +21,13 @@ log = logging.getLogger(__name__)
 # Of what a page record has of its records: page records travel between nodes in frames of 1 MiB, some in each.
 STORED_CHARS_MAX: Final = 192 << 10
 
+# Of the JSON besides records and rejects, with the reject that tells what was left out.
+_AROUND_CHARS_MAX: Final = 256
+
 _json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
+_Row = TypeVar("_Row", "Record", "Reject")
 Finder = Callable[[str], FindRecords | None]
 
 
@@ -68,17 +72,40 @@ def found_on(applying: list[Rule], url: str, html: bytes, charset: str) -> PageR
 
 def stored(extracted: Extracted) -> str:
     """What a page record keeps of the records of its page: JSON, of `STORED_CHARS_MAX` characters at most."""
+    text = _text(extracted)
+    return text if len(text) <= STORED_CHARS_MAX else _text(_cut(extracted))
+
+
+def kept(extracted: Extracted) -> Extracted:
+    """What is left of the records and rejects of a page when its page record was stored: the same where all fits."""
+    return extracted if len(_text(extracted)) <= STORED_CHARS_MAX else _cut(extracted)
+
+
+def _text(extracted: Extracted) -> str:
+    return _json({"records": extracted.records, "rejects": extracted.rejects})
+
+
+def _cut(extracted: Extracted) -> Extracted:
+    """The first records that fit, then the first rejects, and a reject of the page that tells of those left out."""
     from dhtcrawl.extract.records import Reject
     from dhtcrawl.extract.values import RejectReason
 
-    rejects = [list(reject) for reject in extracted.rejects]
-    records = [list(record) for record in extracted.records]
-    text = _json({"records": records, "rejects": rejects})
-    while len(text) > STORED_CHARS_MAX:
-        # Half of them, and so on; that some are left out is a reject of the page, which has to name a rule.
-        rule = (extracted.records or extracted.rejects)[0].rule
-        records, rejects = records[: len(records) // 2], rejects[: len(rejects) // 2]
-        text = _json(
-            {"records": records, "rejects": [*rejects, list(Reject(rule, 0, "", RejectReason.TOO_LARGE, "", False))]}
-        )
-    return text
+    records, room = _fitting(extracted.records, STORED_CHARS_MAX - _AROUND_CHARS_MAX)
+    # Those of the page as a whole first: they tell what is not even tried.
+    candidates = sorted(extracted.rejects, key=lambda reject: reject.number > 0)
+    rejects, _ = _fitting(candidates, room)
+    lost, untold = len(extracted.records) - len(records), len(candidates) - len(rejects)
+    rule = (extracted.records[len(records) :] or candidates[len(rejects) :])[0].rule
+    shown = f"{lost} records and {untold} rejects are left out"
+    told = Reject(rule, 0, "", RejectReason.TOO_LARGE, shown, not lost)
+    return extracted._replace(records=records, rejects=[*rejects, told])
+
+
+def _fitting(rows: list[_Row], chars: int) -> tuple[list[_Row], int]:
+    """The first rows that fit into so many characters, and how many are left."""
+    for place, row in enumerate(rows):
+        needs = len(_json(row)) + 1
+        if needs > chars:
+            return rows[:place], chars
+        chars -= needs
+    return rows, chars
