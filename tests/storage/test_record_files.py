@@ -14,6 +14,9 @@ from dhtcrawl.storage.outputs.record_files import REJECTED_FILE, RULES_FILE, Rec
 from dhtcrawl.storage.store.files import MemoryDirectory
 
 AT = "2026-01-31T12:00:00.000Z"
+UNREADABLE = {
+    "url": "http://a/", "rule": "", "record": 0, "field": "", "reason": "unreadable", "found": "", "kept": False,
+}  # fmt: skip
 
 
 def written(
@@ -69,14 +72,14 @@ def test_a_rule_that_finds_nothing_any_more_has_no_file() -> None:
 
 def test_a_rule_of_another_node_names_no_file_elsewhere() -> None:
     for name in ("../../up", "a/b", "", ".x", "x\n", "x" * 65):
-        assert written([("http://a/", page([name, 1, {}]))]) == ({}, [])
+        assert written([("http://a/", page([name, 1, {}]))]) == ({}, [UNREADABLE])
 
 
 @pytest.mark.parametrize("other", [page(["other", 1, {}]), page(rejects=[["other", 0, "", "missing", "", False]])])
 def test_a_rule_that_the_crawl_does_not_have_has_no_file_and_no_rejects(other: str) -> None:
     ours = ("http://b/", page(["ours", 1, {}]))
     found, rejected = written([("http://a/", other), ours], rules=frozenset(("ours",)))
-    assert (list(found), rejected) == (["ours.jsonl"], [])
+    assert (list(found), rejected) == (["ours.jsonl"], [UNREADABLE])
     assert "ours.jsonl" in written([("http://a/", other), ours], rules=None)[0], "which nobody here can read"
 
 
@@ -97,7 +100,8 @@ def test_a_rule_that_the_crawl_does_not_have_has_no_file_and_no_rejects(other: s
         page(rejects=[["r", 1, 7, "missing", "x", True]]),
     ],
 )
-def test_what_no_extraction_finds_is_unreadable_and_nothing_of_the_page_is_taken(found: str) -> None:
+def test_what_no_extraction_finds_is_listed_as_unreadable_and_nothing_of_the_page_is_taken(found: str) -> None:
+    assert written([("http://a/", found)]) == ({}, [UNREADABLE])
     with ExitStack() as stack:
         files = RecordFiles(None, stack, None)
         files.add("http://a/", AT, found)

@@ -78,8 +78,7 @@ class RecordFiles:
             self._refuse_others(records, rejects)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             # What is none is told as such, and its page is not lost for it.
-            self.rejected[UNREADABLE] += 1
-            return
+            records, rejects = [], [_reject(url, "", 0, "", UNREADABLE, "", False)]
         for rule, number, line in records:
             self._records.add(_key(rule, url, number), _bytes(f"{rule}\n{line}\n"))
             self.records[rule] += 1
@@ -136,17 +135,24 @@ def _read(url: str, at: str, found: str) -> tuple[list[tuple[str, int, str]], li
             raise ValueError(rule)
         if not (isinstance(reason, str) and _REASON.fullmatch(reason)):
             raise ValueError(rule)
-        line = {
-            "url": url,
-            "rule": rule,
-            "record": number,
-            "field": field,
-            "reason": reason,
-            "found": shown,
-            "kept": kept,
-        }
-        rejects.append((rule, number, reason, _json(line)))
+        rejects.append(_reject(url, rule, number, field, reason, shown, kept))
     return [(*place, line) for place, line in records.items()], rejects
+
+
+def _reject(
+    url: str, rule: str, number: int, field: str, reason: str, shown: str, kept: bool
+) -> tuple[str, int, str, str]:
+    """A line of rejects, behind what it is sorted and counted by."""
+    line = {
+        "url": url,
+        "rule": rule,
+        "record": number,
+        "field": field,
+        "reason": reason,
+        "found": shown,
+        "kept": kept,
+    }
+    return rule, number, reason, _json(line)
 
 
 def _check(rule: str, number: object, *, at_least: int) -> None:
