@@ -17,9 +17,10 @@ from dhtcrawl.cli.words import some
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.analysis import REDIRECTS, page_html
+from dhtcrawl.crawl.record_finder import kept
 from dhtcrawl.crawl.robots_fetcher import PageRequests
 from dhtcrawl.errors import DhtcrawlError, Exit, UsageError
-from dhtcrawl.extract.records import Extracted, Finding, Record, Reject, extract
+from dhtcrawl.extract.records import Extracted, Finding, Reject, extract
 from dhtcrawl.extract.rules_file import RuleFile
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
 from dhtcrawl.fetch.header_fields import locations
@@ -56,14 +57,15 @@ def command(page: str, rules: Path, url: str | None, allow_private: bool, as_jso
         address, (html, charset) = in_file, _in_file(Path(page))
     if not checked.rules_of(address):
         raise UsageError(f"no rule is for {address}; {_why_none(checked, address)}")
-    extracted = extract(checked, address, html, charset, findings=True)
+    tried = extract(checked, address, html, charset, findings=True)
+    extracted = kept(tried)
     if as_json:
         follow = None if extracted.follow is None else sorted(extracted.follow)
         parts = {name: [each._asdict() for each in rows] for name, rows in _parts(extracted)}
         fields = {"url": address, **parts, "follow": follow}
         click.echo(json.dumps(fields, ensure_ascii=False))
     else:
-        for line in _lines(extracted):
+        for line in _lines(tried, extracted):
             click.echo(line)
     return Exit.COMPLETE if extracted.records else Exit.FAILURE
 
@@ -129,17 +131,19 @@ class _NotFetched(DhtcrawlError):
     """There is no page to try the rules on."""
 
 
-def _lines(extracted: Extracted) -> Iterable[str]:
+def _lines(tried: Extracted, extracted: Extracted) -> Iterable[str]:
+    """What was found on the page, of which only `extracted` is stored."""
     findings: dict[tuple[str, int], list[Finding]] = {}
-    for finding in extracted.findings:
+    for finding in tried.findings:
         findings.setdefault((finding.rule, finding.number), []).append(finding)
-    rejects = {(reject.rule, reject.number, reject.field): reject for reject in extracted.rejects}
-    records = {(record.rule, record.number): record for record in extracted.records}
+    rejects = {(reject.rule, reject.number, reject.field): reject for reject in tried.rejects}
+    verdicts = {(record.rule, record.number): click.style("left out", fg="yellow") for record in tried.records}
+    verdicts |= {(record.rule, record.number): click.style("record", fg="green") for record in extracted.records}
     for reject in extracted.rejects:
         if reject.number == 0:
             yield click.style(f"{reject.rule}: {_rejected(reject)}", fg="red")
     for place, rows in findings.items():
-        yield from _record_lines(place, rows, rejects, records.get(place))
+        yield from _record_lines(place, rows, rejects, verdicts.get(place) or click.style("rejected", fg="red"))
     if extracted.follow is not None:
         yield f"follows {some(sorted(extracted.follow)) if extracted.follow else 'no link of this page'}"
     yield f"{len(extracted.records)} records, {len(extracted.rejects)} rejects"
@@ -149,10 +153,9 @@ def _record_lines(
     place: tuple[str, int],
     findings: list[Finding],
     rejects: dict[tuple[str, int, str], Reject],
-    record: Record | None,
+    verdict: str,
 ) -> Iterable[str]:
     rule, number = place
-    verdict = click.style("rejected", fg="red") if record is None else click.style("record", fg="green")
     yield f"{click.style(f'{rule} {number}', bold=True)}  {verdict}"
     width = max(len(finding.field) for finding in findings)
     for finding in findings:

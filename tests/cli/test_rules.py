@@ -111,6 +111,25 @@ def test_a_person_sees_what_each_selector_found(home: Path, here: Here) -> None:
     assert "  title    missing  (h2: 0)" in offers.stdout
 
 
+def test_what_a_crawl_stores_of_a_page_is_what_is_shown(home: Path, here: Here) -> None:
+    (home / "r.toml").write_text(
+        RULES.format(host="shop.example").replace("site", 'record = "p"\nsite').replace('"h1"', '"b"')
+    )
+    (home / "large.html").write_text(("<p><b>" + "x" * 9_900 + "</b>") * 30 + "<p>none")
+    args = ["try-rules", "--rules", "r.toml", "large.html", "--url", "http://shop.example/"]
+    shown = here(*args).stdout.splitlines()
+    assert shown[0] == "r: too-large '11 records and 0 rejects are left out'"
+    assert [line for line in shown if line.startswith("r ")] == [
+        *(f"r {number}  record" for number in range(1, 20)),
+        *(f"r {number}  left out" for number in range(20, 31)),
+        "r 31  rejected",
+    ]
+    assert shown[-1] == "19 records, 2 rejects"
+    parts = json.loads(here(*args, "--json").stdout)
+    assert [row["number"] for row in parts["records"]] == list(range(1, 20))
+    assert [row["reason"] for row in parts["rejects"]] == ["missing", "too-large"]
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
