@@ -164,6 +164,18 @@ DIRECTIVES: Final = "YymdbBaAjHIMSfpz"
 _OF_THE_TIME: Final = frozenset("HIMSfpz")
 
 
+# Python's own reader passes over what follows a date of eight digits, so that a time in Unix seconds may be one. Some
+# versions of it take 24:00, and 10:00.5 is half a second for it instead of half a minute.
+_ISO: Final = re.compile(
+    r"""(?: [0-9]{4}-[0-9]{2}-[0-9]{2} | [0-9]{8} | [0-9]{4}-W[0-9]{2}(?:-[1-7])? | [0-9]{4}W[0-9]{2}[1-7]? )
+    (?P<time> [Tt\ ] (?:[01][0-9]|2[0-3])
+        (?: :[0-9]{2}(?: :[0-9]{2} (?:[.,][0-9]+)? )? | [0-9]{2}(?: [0-9]{2} (?:[.,][0-9]+)? )? )?
+        (?: Z | [+-][0-9]{2}(?: :?[0-9]{2} )? )?
+    )?""",
+    re.VERBOSE,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DateType:
     """A date, or an instant where the format has a time; as ISO 8601 has it. Without formats the text is that."""
@@ -193,9 +205,10 @@ class DateType:
 
 def _date_of(text: str, form: str) -> str:
     if not form:
-        if len(text) <= len("2026-01-31"):
-            return date.fromisoformat(text).isoformat()
-        return _iso(datetime.fromisoformat(text))
+        parts = _ISO.fullmatch(text)
+        if parts is None:
+            raise ValueError(text)
+        return date.fromisoformat(text).isoformat() if parts["time"] is None else _iso(datetime.fromisoformat(text))
     found = datetime.strptime(text, form)
     if "%j" in form and (found.month, found.day) == (1, 1):
         _refuse_day_366(text, form, found)

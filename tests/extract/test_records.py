@@ -54,6 +54,9 @@ from .made_rules import URL, found, rules, toml, value
         ("<p>1366 001", {"selector": "p", "type": "date", "format": "%Y %j"}, "1366-01-01"),
         ("<p>2026-02-03", {"selector": "p", "type": "date"}, "2026-02-03"),
         ("<p>2026-02-03T04:05:06+00:00", {"selector": "p", "type": "date"}, "2026-02-03T04:05:06Z"),
+        ("<p>20260203T040506,5+0130", {"selector": "p", "type": "date"}, "2026-02-03T04:05:06.500000+01:30"),
+        ("<p>2026-02-03 04Z", {"selector": "p", "type": "date"}, "2026-02-03T04:00:00Z"),
+        ("<p>2026-W06-2", {"selector": "p", "type": "date"}, "2026-02-03"),
         ("<p>2/3/26", {"selector": "p", "type": "date", "format": ["%d.%m.%Y", "%m/%d/%y"]}, "2026-02-03"),
         ("<a href=' ../x?ü#y'>", {"selector": "a", "take": "@href", "type": "url"}, "http://shop.example/x?%C3%BC"),
         ("<base href=/b/><a href=x>", {"selector": "a", "take": "@href", "type": "url"}, "http://shop.example/b/x"),
@@ -188,6 +191,17 @@ TOKENS = [
     "\0",
     "\ud800",
 ]
+
+
+# The first is a time in Unix seconds.
+@pytest.mark.parametrize("text", [
+    "1712012400", "20260131ab", "2026-01-31T10:00:00 +02:00", "2026-01-31T10:00.5", "2026-01-31_10:00",
+    "2026-01-31T24:00", "2026-01-31T10:00+05:30:15", "2026-01-31T10:0000", "2026W05510", "2026-01", "٢٠٢٦-01-31",
+    "2026-02-30",
+])  # fmt: skip
+def test_a_date_without_format_is_an_iso_date_and_nothing_else(text: str) -> None:
+    (reject,) = found(f"<p>{text}", {"name": "f", "type": "date"}).rejects
+    assert (reject.reason, reject.found) == ("not-a-date", text)
 
 
 @given(st.lists(st.sampled_from(TOKENS)) | st.text().map(lambda text: [text]), st.binary(max_size=50), st.booleans())
