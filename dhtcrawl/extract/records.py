@@ -295,20 +295,48 @@ class _PageReader:
             records = [self._fields(field.fields, node, share / len(nodes), f"{name}.") for node in nodes]
             values = [record for record in records if record is not None]
         elif nodes:
-            # What an attribute costs is its text. Elements that may lie within each other may each have the text of
-            # all that follow.
-            within = share if len(nodes) > _LISTED_APART else share / len(nodes)
-            reads = field.take in (TEXT, HTML)
-            for node in nodes:
-                self._budget.spend(0.1, within if reads and _has_elements(node) else 0.0)
-                values += self._values(field, node)
-                if len(values) > VALUES_MAX:
-                    raise NoValue(RejectReason.TOO_MANY_VALUES, str(len(values)))
+            values = self._plain_values(field, nodes, share, name)
         if field.is_list:
             return values
         return values[0] if values else None
 
-    def _values(self, field: Field, node: Scope) -> list[Value]:
+    def _plain_values(self, field: Field, nodes: list[Scope], share: float, name: str) -> list[Value]:
+        """The values of a field without fields of its own; what is none in a list is noted, and the others stay."""
+        # What an attribute costs is its text. Elements that may lie within each other may each have the text of
+        # all that follow.
+        within = share if len(nodes) > _LISTED_APART else share / len(nodes)
+        reads = field.take in (TEXT, HTML)
+        values: list[Value] = []
+        count = 0  # with those that are none, which cost as much
+        for node in nodes:
+            self._budget.spend(0.1, within if reads and _has_elements(node) else 0.0)
+            try:
+                texts = self._texts(field, node)
+            except NoValue as none:
+                self._pass_over(none, field, name)
+                continue
+            count += len(texts)
+            if count > VALUES_MAX:
+                raise NoValue(RejectReason.TOO_MANY_VALUES, str(count))
+            for text in texts:
+                try:
+                    values.append(field.type.value_of(text, self._address))
+                except NoValue as none:
+                    self._pass_over(none, field, name)
+        return values
+
+    def _pass_over(self, none: NoValue, field: Field, name: str) -> None:
+        """Note what is no value in a list.
+
+        Raises:
+            NoValue: it is the field that has none.
+        """
+        if not field.is_list or none.reason is RejectReason.TOO_MANY_VALUES:
+            raise none
+        self._reject(self._number, name, none, kept=True)
+
+    def _texts(self, field: Field, node: Scope) -> list[str]:
+        """What the values of a node are made of: what is taken of it, transformed; none is empty."""
         text = _taken(field.take, node)
         if text is None:
             return []
@@ -316,12 +344,12 @@ class _PageReader:
         if field.collapses:
             text = " ".join(text.split())
             self._chars_left -= len(text) + 1  # it is no longer than before
-            return [field.type.value_of(text, self._address)] if text else []
+            return [text] if text else []
         texts = [text]
         for transform in field.transforms:
             texts = [result for each in texts for result in transform(each)]
             self._take(texts, sum(map(len, texts)))
-        return [field.type.value_of(each, self._address) for each in texts if each]
+        return [each for each in texts if each]
 
     def _take(self, texts: Sequence[str], chars: int) -> None:
         # What has no text costs time all the same.

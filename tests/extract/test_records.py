@@ -115,6 +115,45 @@ def test_what_is_no_value_is_told_and_costs_the_record_where_it_is_required(
     assert [reject.kept for reject in got.rejects] == ([] if reason == "missing" else [True])
 
 
+LIST = {"name": "f", "selector": "p", "list": True}
+
+
+@pytest.mark.parametrize(
+    ("page", "field", "values", "rejects"),
+    [
+        ("<p>1<p>sold out<p>2<p>3 of 4", {"type": "number"}, [1, 2],
+         [("not-a-number", "sold out"), ("not-a-number", "3 of 4")]),
+        ("<p>2026-01-31<p>soon", {"type": "date"}, ["2026-01-31"], [("not-a-date", "soon")]),
+        ("<p>mailto:x<p>/x", {"type": "url"}, ["http://shop.example/x"], [("not-a-url", "mailto:x")]),
+        ("<p>1,x,3", {"type": "number", "transforms": [{"split": ","}]}, [1, 3], [("not-a-number", "x")]),
+        ("<p>a<p>" + "b" * (VALUE_CHARS_MAX + 1), {}, ["a"], [("too-long", "b" * 200)]),
+        ("<p>a<p>" + "b" * 9_000, {"transforms": [{"replace": ["b", "c" * 200]}]}, ["a"], [("too-long", "")]),
+        ("<p>x", {"type": "number"}, [], [("not-a-number", "x")]),
+        ("<p>" + "x," * 600 + "<p>" + "x," * 600, {"type": "number", "transforms": [{"split": ","}]}, [],
+         [("not-a-number", "x")] * 600 + [("too-many-values", "1200")]),
+    ],
+)  # fmt: skip
+def test_what_is_no_value_in_a_list_is_told_and_the_others_stay(
+    page: str, field: dict[str, Any], values: list[Any], rejects: list[tuple[str, str]]
+) -> None:
+    got = found(page, {**LIST, **field})
+    assert [record.fields for record in got.records] == [{"f": values}]
+    assert [(each.field, each.reason, each.found, each.kept) for each in got.rejects] == [
+        ("f", *reject, True) for reject in rejects
+    ]
+
+
+def test_a_list_of_which_nothing_is_left_is_missing_where_it_is_required() -> None:
+    field = {**LIST, "type": "number", "required": True}
+    got = found("<p>1<p>x", field)
+    assert [record.fields for record in got.records] == [{"f": [1]}]
+    got = found("<p>x<p>y", field)
+    assert got.records == []
+    assert [(each.reason, each.found, each.kept) for each in got.rejects] == [
+        ("not-a-number", "x", True), ("not-a-number", "y", True), ("missing", "", False),
+    ]  # fmt: skip
+
+
 def test_records_count_over_all_rules_of_a_page_with_those_that_are_rejected() -> None:
     required = {"name": "f", "selector": "b", "required": True}
     first = {"name": "a", "site": "shop.example", "record": "li", "fields": [required]}
