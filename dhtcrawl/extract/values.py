@@ -12,6 +12,7 @@ from datetime import date, datetime
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
+from unicodedata import category
 
 from dhtcrawl.fetch.plain_links import PlainLinks
 from dhtcrawl.query_charset import encode_query
@@ -151,12 +152,30 @@ def _runs(text: str, marks: str) -> list[tuple[str, str]]:
     pattern = re.compile(rf"[0-9](?:[0-9]|[{re.escape(marks)}](?=[0-9]))*+")
     for run in pattern.finditer(text):
         before = text[max(0, run.start() - 2) : run.start()]
-        negative = before[-1:] in ("-", "\u2212") and not before[:-1].isalnum()
+        negative = _is_negative(text[: run.start()])
         odd = before != "" and before[-1] in marks and not before[:-1].isalnum()  # as that of ".50"
         found.append(("-" if negative else "", before[-1:] + run[0] if odd else run[0]))
         if len(found) > 1:
             break
     return found
+
+
+_MINUS: Final = ("-", "\u2212")
+
+
+def _is_negative(before: str) -> bool:
+    """Whether the text before the digits of a number ends with its minus, and perhaps a currency sign behind that.
+
+    A dash that belongs to a word before it, as in "EUR-5", or stands between words and a number, as in "Price - 5", is
+    no minus.
+    """
+    if before[-1:] not in _MINUS:
+        bare = before.rstrip()
+        if bare and category(bare[-1]) == "Sc":
+            before = bare[:-1]
+        if before.strip() in _MINUS:
+            return True
+    return before[-1:] in _MINUS and not before[-2:-1].isalnum()
 
 
 _DIRECTIVE: Final = re.compile(r"%(.?)", re.DOTALL)

@@ -84,6 +84,20 @@ def test_the_query_of_a_url_is_in_the_charset_of_the_page() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("-5", -5), ("−5", -5), ("-$5.00", -5.0), ("−€5", -5), ("-€ 5", -5), ("- 5", -5), ("− 5 €", -5), ("- $5", -5),
+        ("$-5", -5), ("Balance: -$5", -5), ("Balance -5", -5), ("(-5)", -5), ("-0.5", -0.5),
+        ("Price - 5 €", 5), ("Only – $5", 5), ("Only - $5", 5), ("EUR-5", 5), ("US-$5", 5), ("a-5", 5), ("– 5", 5),
+        ("5-", 5), ("(5.00)", 5.0), ("$5", 5), ("+5", 5), ("5 - each", 5),
+    ],
+)  # fmt: skip
+def test_a_minus_counts_directly_before_a_number_or_its_currency_and_at_the_beginning(text: str, number: float) -> None:
+    got = value(f"<p>{text}", selector="p", type="number")
+    assert (got, type(got)) == (number, type(number))
+
+
+@pytest.mark.parametrize(
     ("page", "field", "reason", "shown"),
     [
         ("", {"selector": "p", "required": True}, "missing", ""),
