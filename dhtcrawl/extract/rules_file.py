@@ -182,7 +182,7 @@ def _fields_of(sources: tuple[str, ...]) -> tuple[Field, ...]:
 
 def _number_type(table: Table) -> NumberType:
     decimal, group = table.read("decimal", _mark, "."), table.read("group", _mark, "")
-    if decimal == group:
+    if decimal == group or (decimal.isspace() and group.isspace()):  # spaces are all the same
         raise table.wrong(f"is {group!r}, and so is the decimal mark; use another one", "group")
     return NumberType(decimal, group)
 

@@ -126,13 +126,15 @@ class NumberType:
         Raises:
             NoValue: there is no number in it, or two, or one beyond 64 bits.
         """
-        runs = list(_runs(text, self.decimal + self.group))
+        # The transforms may have made a space of a no-break space, which stands between thousands as well.
+        decimal, group = (" " if mark.isspace() else mark for mark in (self.decimal, self.group))
+        runs = _runs(text, decimal + group)
         if len(runs) != 1:
             raise NoValue(RejectReason.NOT_A_NUMBER, text)
         sign, run = runs[0]
-        whole, mark, fraction = run.partition(self.decimal)
-        if self.group and self.group in whole:
-            first, *groups = whole.split(self.group)
+        whole, mark, fraction = run.partition(decimal)
+        if group and group in whole:
+            first, *groups = whole.split(group)
             if not 1 <= len(first) <= 3 or any(len(each) != 3 for each in groups):
                 raise NoValue(RejectReason.NOT_A_NUMBER, text)
             whole = first + "".join(groups)
@@ -146,14 +148,22 @@ class NumberType:
         return number
 
 
+_SPACE: Final = re.compile(r"\s")
+
+
 def _runs(text: str, marks: str) -> list[tuple[str, str]]:
-    """The runs of digits and marks, each from its first digit to its last, with "-" where one is in front of it."""
+    """The runs of digits and marks, each from its first digit to its last, with "-" where one is in front of it.
+
+    A space among the marks stands for each that is one, and is what they become.
+    """
     found = []
+    if " " in marks:
+        text = _SPACE.sub(" ", text)
     pattern = re.compile(rf"[0-9](?:[0-9]|[{re.escape(marks)}](?=[0-9]))*+")
     for run in pattern.finditer(text):
         before = text[max(0, run.start() - 2) : run.start()]
         negative = _is_negative(text[: run.start()])
-        odd = before != "" and before[-1] in marks and not before[:-1].isalnum()  # as that of ".50"
+        odd = before[-1:].strip() != "" and before[-1] in marks and not before[:-1].isalnum()  # as that of ".50"
         found.append(("-" if negative else "", before[-1:] + run[0] if odd else run[0]))
         if len(found) > 1:
             break

@@ -129,6 +129,17 @@ def test_what_is_no_value_is_told_and_costs_the_record_where_it_is_required(
     assert [reject.kept for reject in got.rejects] == ([] if reason == "missing" else [True])
 
 
+@pytest.mark.parametrize("group", [" ", "\xa0", "\u202f", "\u2009"])
+@pytest.mark.parametrize("written", [" ", "\xa0", "\u202f"])
+@pytest.mark.parametrize("transforms", [["collapse"], []])
+def test_a_space_between_thousands_is_each_kind_of_space(group: str, written: str, transforms: list[str]) -> None:
+    field = {"selector": "p", "type": "number", "decimal": ",", "group": group, "transforms": transforms}
+    assert value(f"<p>1{written}299,50{written}€", **field) == 1299.5
+    assert value(f"<p>€{written}1{written}299", **field) == 1299
+    assert value(f"<p>-{written}5", **field) == -5
+    assert found(f"<p>1{written}29", {"name": "f", **field}).rejects[0].reason == "not-a-number"
+
+
 LIST = {"name": "f", "selector": "p", "list": True}
 
 

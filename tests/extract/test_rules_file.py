@@ -46,6 +46,10 @@ FIELD = RULE + '[[rules.fields]]\nname = "f"\nselector = "p"\n'
         (FIELD + "type = []", "r.toml:7: rules.1.fields.1.type is []; use one of"),
         (FIELD + 'decimal = ","', "r.toml:7: rules.1.fields.1.decimal is no key here"),
         (FIELD + 'type = "number"\ndecimal = "1"', "r.toml:8: rules.1.fields.1.decimal is '1'; use one character"),
+        (
+            FIELD + 'type = "number"\ndecimal = " "\ngroup = "\\u00a0"',
+            "r.toml:9: rules.1.fields.1.group is '\\xa0', and so is the decimal mark",
+        ),
         (FIELD + 'type = "number"\ngroup = "."', "r.toml:8: rules.1.fields.1.group is '.', and so is the decimal mark"),
         (FIELD + 'type = "date"\nformat = "%d.%m"', "r.toml:8: rules.1.fields.1.format is '%d.%m'; use a format with"),
         (FIELD + 'type = "date"\nformat = "%Q"', "r.toml:8: rules.1.fields.1.format is '%Q'; %Q stands for nothing"),
