@@ -63,10 +63,11 @@ def command(page: str, rules: Path, url: str | None, allow_private: bool, as_jso
         follow = None if extracted.follow is None else sorted(extracted.follow)
         parts = {name: [each._asdict() for each in rows] for name, rows in _parts(extracted)}
         fields = {"url": address, **parts, "follow": follow}
-        click.echo(json.dumps(fields, ensure_ascii=False))
+        lines: Iterable[str] = [json.dumps(fields, ensure_ascii=False)]
     else:
-        for line in _lines(tried, extracted):
-            click.echo(line)
+        lines = _lines(tried, extracted)
+    for line in lines:
+        click.echo(line.encode("utf-8", "replace").decode())  # JSON-LD may have half a surrogate pair
     return Exit.COMPLETE if extracted.records else Exit.FAILURE
 
 

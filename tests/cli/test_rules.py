@@ -130,6 +130,15 @@ def test_what_a_crawl_stores_of_a_page_is_what_is_shown(home: Path, here: Here) 
     assert [row["reason"] for row in parts["rejects"]] == ["missing", "too-large"]
 
 
+def test_what_is_no_unicode_is_shown_as_a_crawl_writes_it(home: Path, here: Here) -> None:
+    (home / "half.html").write_text('<script type="application/ld+json">{"n": "\\ud800x"}</script>')
+    args = ["try-rules", "--rules", "said.toml", "half.html", "--url", "http://shop.example/"]
+    ended = here(*args)
+    assert (ended.code, '{"n": "?x"}' in ended.stdout) == (0, True)
+    ended = here(*args, "--json")
+    assert (ended.code, json.loads(ended.stdout)["records"][0]["fields"]["properties"]) == (0, {"n": "?x"})
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
