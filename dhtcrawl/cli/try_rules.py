@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict, deque
 from collections.abc import Iterable
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -134,41 +137,53 @@ class _NotFetched(DhtcrawlError):
 
 def _lines(tried: Extracted, extracted: Extracted) -> Iterable[str]:
     """What was found on the page, of which only `extracted` is stored."""
-    findings: dict[tuple[str, int], list[Finding]] = {}
+    tries: dict[tuple[str, int], _Try] = defaultdict(lambda: _Try([], []))
     for finding in tried.findings:
-        findings.setdefault((finding.rule, finding.number), []).append(finding)
-    rejects = {(reject.rule, reject.number, reject.field): reject for reject in tried.rejects}
+        tries[finding.rule, finding.number].findings.append(finding)
+    for reject in tried.rejects:
+        if reject.number:
+            tries[reject.rule, reject.number].rejects.append(reject)
     verdicts = {(record.rule, record.number): click.style("left out", fg="yellow") for record in tried.records}
     verdicts |= {(record.rule, record.number): click.style("record", fg="green") for record in extracted.records}
     for reject in extracted.rejects:
         if reject.number == 0:
             yield click.style(f"{reject.rule}: {_rejected(reject)}", fg="red")
-    for place, rows in findings.items():
-        yield from _record_lines(place, rows, rejects, verdicts.get(place) or click.style("rejected", fg="red"))
+    for rule, number in sorted(tries, key=itemgetter(1)):
+        verdict = verdicts.get((rule, number)) or click.style("rejected", fg="red")
+        yield f"{click.style(f'{rule} {number}', bold=True)}  {verdict}"
+        yield from _record_lines(tries[rule, number])
     if extracted.follow is not None:
         yield f"follows {some(sorted(extracted.follow)) if extracted.follow else 'no link of this page'}"
     yield f"{len(extracted.records)} records, {len(extracted.rejects)} rejects"
 
 
-def _record_lines(
-    place: tuple[str, int],
-    findings: list[Finding],
-    rejects: dict[tuple[str, int, str], Reject],
-    verdict: str,
-) -> Iterable[str]:
-    rule, number = place
-    yield f"{click.style(f'{rule} {number}', bold=True)}  {verdict}"
-    width = max(len(finding.field) for finding in findings)
-    for finding in findings:
-        reject = rejects.get((*place, finding.field))
+class _Try(NamedTuple):
+    """What was found for one record, and what is rejected of it."""
+
+    findings: list[Finding]
+    rejects: list[Reject]
+
+
+def _record_lines(tried: _Try) -> Iterable[str]:
+    """A line a finding, with its reject, then those of what has no finding: of the record itself, and in lists."""
+    rejects: dict[tuple[str, str], deque[Reject]] = defaultdict(deque)
+    for reject in tried.rejects:
+        rejects[reject.field, reject.reason].append(reject)
+    names = [*(finding.field for finding in tried.findings), *(reject.field for reject in tried.rejects)]
+    width = max(map(len, names))
+    for finding in tried.findings:
         if finding.reason is None:
             value = json.dumps(finding.value, ensure_ascii=False)
             shown = value if len(value) <= SHOWN_CHARS else value[:SHOWN_CHARS] + "…"
             shown = click.style(shown, dim=finding.value in (None, []))
         else:
-            shown = click.style(_rejected(reject) if reject else str(finding.reason), fg="yellow")
+            # Of nested records there are several with a field, in the order of their rejects.
+            queue = rejects[finding.field, finding.reason]
+            shown = click.style(_rejected(queue.popleft()) if queue else str(finding.reason), fg="yellow")
         where = f"{finding.selector or 'the record'}: {finding.elements}"
         yield f"  {finding.field:{width}}  {shown}  {click.style(f'({where})', dim=True)}"
+    for reject in chain.from_iterable(rejects.values()):
+        yield f"  {reject.field:{width}}  {click.style(_rejected(reject), fg='yellow')}"
 
 
 def _rejected(reject: Reject) -> str:

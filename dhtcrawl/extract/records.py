@@ -357,7 +357,7 @@ class _PageReader:
         if self._chars_left < 0:
             raise _TooMuch(RejectReason.TOO_MUCH_TEXT)
         if chars > VALUE_CHARS_MAX:
-            raise NoValue(RejectReason.TOO_LONG, texts[0])
+            raise NoValue(RejectReason.TOO_LONG, max(texts, key=len))
         if len(texts) > VALUES_MAX:
             raise NoValue(RejectReason.TOO_MANY_VALUES, str(len(texts)))
 

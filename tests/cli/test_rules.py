@@ -139,6 +139,54 @@ def test_what_is_no_unicode_is_shown_as_a_crawl_writes_it(home: Path, here: Here
     assert (ended.code, json.loads(ended.stdout)["records"][0]["fields"]["properties"]) == (0, {"n": "?x"})
 
 
+ROWS = """
+[[rules.fields]]
+name = "rows"
+type = "records"
+selector = "tr"
+list = true
+[[rules.fields.fields]]
+name = "n"
+selector = "td"
+type = "number"
+required = true
+[[rules.fields.fields]]
+name = "links"
+selector = "a"
+take = "@href"
+type = "url"
+list = true
+"""
+
+
+def test_each_reject_is_shown_with_what_was_there(home: Path, here: Here) -> None:
+    rules = RULES.format(host="*").replace("required = true", "") + ROWS
+    (home / "r.toml").write_text(rules + '[[rules]]\nname = "said"\nsite = "*"\nsource = "json-ld"\n')
+    said = '{"@type": "P", "n": "' + "x" * 70_000 + '"}'
+    (home / "r.html").write_text(
+        f'<h1>T</h1><table><tr><td>foo<tr><td>3<a href="mailto:x"></a><a href=/y></a><tr><td>bar<tr></table>'
+        f'<script type="application/ld+json">{said}</script>'
+    )
+    args = ["try-rules", "--rules", "r.toml", "r.html", "--url", "http://shop.example/"]
+    assert here(*args).stdout.splitlines() == [
+        "r 1  record",
+        '  title       "T"  (h1: 1)',
+        "  rows.n      not-a-number 'foo'  (td: 1)",
+        "  rows.links  []  (a: 0)",
+        "  rows.n      3  (td: 1)",
+        '  rows.links  ["http://shop.example/y"]  (a: 2)',
+        "  rows.n      not-a-number 'bar'  (td: 1)",
+        "  rows.links  []  (a: 0)",
+        "  rows.n      missing  (td: 0)",
+        "  rows.links  []  (a: 0)",
+        '  rows        [{"n": 3, "links": ["http://shop.example/y"]}]  (tr: 4)',
+        "  rows.links  not-a-url 'mailto:x'",
+        "said 2  rejected",
+        f"  json-ld  too-long '{'x' * 200}'",
+        "1 records, 5 rejects",
+    ]
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
