@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -49,8 +50,9 @@ def look(options: dict[str, Any], question: Question, words: Words, *, as_json: 
             while True:
                 answer = await question(client)
                 text = json.dumps(answer, ensure_ascii=False) if as_json else words(answer, columns_there())
-                terminal = sys.stdout.isatty() and not as_json
-                click.echo(f"{_CLEAR if watch and terminal else ''}{text}")
+                clears = watch and sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not as_json
+                # Without colours click would leave that out, too.
+                click.echo(f"{_CLEAR}{text}" if clears else text, color=True if clears else None)
                 if not watch:
                     return
                 await asyncio.sleep(WATCH_EVERY_S)

@@ -102,13 +102,16 @@ def _no_collections() -> Iterator[None]:
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="dhtcrawl")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """A web crawler without a master.
 
     `dhtcrawl crawl URL` crawls a site from this machine and writes WARC,
     CDXJ and JSONL files. `dhtcrawl join` runs a node of a swarm, and
     `dhtcrawl submit URL` gives the swarm a crawl.
     """
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        ctx.color = False  # of each command; click itself looks at the terminal only. See no-color.org
 
 
 def fail(message: str) -> None:

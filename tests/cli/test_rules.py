@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,21 @@ def test_a_person_sees_what_each_selector_found(home: Path, here: Here) -> None:
     offers = here("try-rules", "--rules", "offers.toml", "offers.html", "--url", "http://de.market.example/today")
     assert "offers 2  rejected\n" in offers.stdout
     assert "  title    missing  (h2: 0)" in offers.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "colours"),
+    [("NO_COLOR", "1", False), ("NO_COLOR", "", True), ("TERM", "dumb", False), ("TERM", "xterm", True)],
+)
+def test_there_are_colours_on_a_terminal_unless_they_are_not_wanted(
+    name: str, text: str, colours: bool, home: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(name, text)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    ended = here("try-rules", "--rules", "products.toml", "page.html", "--url", "http://shop.example/p/7")
+    assert ("\x1b[" in ended.stdout) == colours
 
 
 def test_what_a_crawl_stores_of_a_page_is_what_is_shown(home: Path, here: Here) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 
 import click
@@ -21,7 +22,7 @@ from dhtcrawl.cli.runtime import locked
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.web.api import ApiError
 
-from .conftest import Ask, DemoCrawl, Here, free_port
+from .conftest import Ask, DemoCrawl, Ended, Here, free_port
 
 ID = CRAWL.hex()
 
@@ -124,8 +125,8 @@ def test_what_another_machine_says_moves_no_cursor(ask: Ask, node: FakeNode) -> 
     assert "\x1b" not in ask("why", "http://a/").stdout
 
 
-def test_watch_goes_on_until_it_is_interrupted(ask: Ask, node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "WATCH_EVERY_S", 0.001)
+def watched(ask: Ask, node: FakeNode, *args: str) -> Ended:
+    """How `status --watch` ends with Ctrl-C, after it has asked three times."""
     # A shell starts what it puts in the background with the signal ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -135,12 +136,28 @@ def test_watch_goes_on_until_it_is_interrupted(ask: Ask, node: FakeNode, monkeyp
 
     node.on_call = interrupt
     try:
-        ended = ask("status", "--watch", "--json")
+        return ask("status", "--watch", *args)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_watch_goes_on_until_it_is_interrupted(ask: Ask, node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "WATCH_EVERY_S", 0.001)
+    ended = watched(ask, node, "--json")
     assert (ended.code, ended.stderr) == (0, "")
     assert len(ended.stdout.splitlines()) >= 2
     assert {json.loads(line)["node"] for line in ended.stdout.splitlines()} == {NODE.hex()}
+
+
+@pytest.mark.parametrize(("name", "text", "clears"), [("NO_COLOR", "1", True), ("TERM", "dumb", False)])
+def test_watch_clears_a_terminal_that_can_be_cleared(
+    name: str, text: str, clears: bool, ask: Ask, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look, "WATCH_EVERY_S", 0.001)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(name, text)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert ("\x1b[H\x1b[2J" in watched(ask, node).stdout) == clears
 
 
 # -- control --
