@@ -19,7 +19,7 @@ from dhtcrawl.extract.page_tree import NODES_MAX, tree_of
 from dhtcrawl.extract.rules_file import HTML, TEXT, Field, Rule, RuleFile
 from dhtcrawl.extract.selectors import Scope, Selector
 from dhtcrawl.extract.tree_links import links_in
-from dhtcrawl.extract.values import VALUE_CHARS_MAX, VALUES_MAX, NoValue, PageAddress, RejectReason, Value
+from dhtcrawl.extract.values import VALUE_CHARS_MAX, VALUES_MAX, DateType, NoValue, PageAddress, RejectReason, Value
 from dhtcrawl.fetch.links import PageLinks, utf_8
 from dhtcrawl.fetch.plain_links import PlainLinks
 from dhtcrawl.url import canonicalize
@@ -32,6 +32,7 @@ LOOKS_MAX: Final = 100_000
 _ELEMENTS_A_LOOK: Final = 400
 _FOUND_A_LOOK: Final = 10
 _SIBLINGS_A_LOOK: Final = 1_200  # pairs of them
+_LOOKS_A_FORMAT: Final = 4  # that a date is tried with
 _LISTED_APART: Final = 16  # values of a list of which no one asks whether they lie within each other
 SHOWN_CHARS: Final = 200
 _LEADS_IN: Final = {"a": "href", "area": "href", "iframe": "src", "frame": "src"}
@@ -318,11 +319,18 @@ class _PageReader:
             count += len(texts)
             if count > VALUES_MAX:
                 raise NoValue(RejectReason.TOO_MANY_VALUES, str(count))
-            for text in texts:
-                try:
-                    values.append(field.type.value_of(text, self._address))
-                except NoValue as none:
-                    self._pass_over(none, field, name)
+            values += self._typed(field, texts, name)
+        return values
+
+    def _typed(self, field: Field, texts: list[str], name: str) -> list[Value]:
+        if isinstance(field.type, DateType) and field.type.formats:
+            self._budget.spend(_LOOKS_A_FORMAT * len(field.type.formats) * len(texts))
+        values = []
+        for text in texts:
+            try:
+                values.append(field.type.value_of(text, self._address))
+            except NoValue as none:
+                self._pass_over(none, field, name)
         return values
 
     def _pass_over(self, none: NoValue, field: Field, name: str) -> None:

@@ -366,6 +366,11 @@ DEAR: dict[str, tuple[list[dict[str, Any]], str, str, str]] = {
         [{"name": f"f{n}", "selector": "x", "list": True} for n in range(100)], "", "<x>" * 900 + "<br>" * 11_000,
         "too-much-work",
     ),
+    "dates in many formats": (
+        [{"name": f"f{n}", "selector": "i", "type": "date", "list": True,
+          "format": [f"{x} %d/%m/%Y" for x in range(20)]} for n in range(100)],
+        "", "<i>soon</i>" * 1_000, "too-much-work",
+    ),
     "a small page that grows": (
         [{"name": f"f{n}", "selector": "b", "list": True} for n in range(100)], "",
         "<p>" + "".join(f"<b i={n}>" for n in range(510)) + "<p>y" * 512, "too-much-work",
