@@ -1,12 +1,9 @@
 """The records of the pages that a crawl has archived, by rules that it did not have, or has not any more.
 
 The pages are read once more, in pieces of some dozens, by as many processes as are asked for. What a piece brought is
-noted in a journal beside the records before the next one counts, so that what was interrupted goes on where it was:
-
-    records/unfinished-MARK    a line a piece: its number, and what each of its pages has
-
-`MARK` stands for the rules and the pages. The records are put in place when all pages have been read, at once for each
-file, as at the end of a crawl.
+noted in a journal beside the records (`extraction_journal`) before the next one counts, so that what was interrupted
+goes on where it was. The records are put in place when all pages have been read, at once for each file, as at the end
+of a crawl.
 """
 
 from __future__ import annotations
@@ -15,15 +12,15 @@ import hashlib
 import json
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.analysis import page_html
@@ -31,16 +28,15 @@ from dhtcrawl.crawl.record_finder import found_on
 from dhtcrawl.crawl.recovery import parse_head
 from dhtcrawl.errors import StorageError
 from dhtcrawl.export.collection import ArchivedPage, Collection, read_response
+from dhtcrawl.export.extraction_journal import UNFINISHED, BroughtPage, Journal, alone_in
 from dhtcrawl.export.places import ResponsePlace
 from dhtcrawl.extract.rules_file import RuleFile, read
 from dhtcrawl.fetch.charset import looks_like_html
 from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE, REPORTS_DIR, SUMMARY_FILE
 from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RecordFiles
-from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import DiskDirectory
 
 PIECE_PAGES: Final = 64
-UNFINISHED: Final = "unfinished-"
 _AHEAD: Final = 3  # pieces for each process that wait for it, or for us
 
 
@@ -51,15 +47,6 @@ class _ToRead(NamedTuple):
     status: int
     fetched_at: str
     member: ResponsePlace
-
-
-class _Brought(NamedTuple):
-    """What one page has."""
-
-    url: str
-    fetched_at: str
-    found: str  # as in a page record; empty: there is no HTML
-    problem: str  # why its response could not be read
 
 
 @dataclass(slots=True)
@@ -80,6 +67,7 @@ def extract_records(
     `progress` is told how many pages were read so far. With one process this one reads them.
 
     Raises:
+        UsageError: another extraction is at work in the same directory.
         StorageError: the records cannot be written.
     """
     report = ExtractReport()
@@ -87,11 +75,12 @@ def extract_records(
         DiskDirectory(collection.root / RECORDS_DIR),
         DiskDirectory(collection.root / REPORTS_DIR),
     )
-    journal = collection.root / RECORDS_DIR / f"{UNFINISHED}{_mark(collection.root, rules)}"
     with ExitStack() as stack:
+        stack.enter_context(alone_in(collection.root))
         parsed = read("--rules", rules)
         files = RecordFiles(collection.root, stack, {rule.name for rule in parsed.rules})
-        noted = _Journal(journal, stack)
+        journal = collection.root / RECORDS_DIR / f"{UNFINISHED}{_mark(collection.root, rules)}"
+        noted = stack.enter_context(closing(Journal(journal)))
         pieces = enumerate(_pieces(_pages_for(collection, parsed)))
         for brought in noted.with_new(_read_all(collection.root, rules, noted.missing(pieces), processes, stack)):
             for page in brought:
@@ -103,58 +92,10 @@ def extract_records(
             progress(report.pages)
         files.write(rules, records_dir, reports_dir)
         report.records, report.rejected = files.records, files.rejected
-    _count_in_summary(collection, report)
-    for path in (collection.root / RECORDS_DIR).glob(f"{UNFINISHED}*"):
-        path.unlink(missing_ok=True)
+        _count_in_summary(collection, report)
+        for path in (collection.root / RECORDS_DIR).glob(f"{UNFINISHED}*"):
+            path.unlink(missing_ok=True)
     return report
-
-
-class _Journal:
-    """What pieces have brought, in a file that only grows."""
-
-    def __init__(self, path: Path, stack: ExitStack) -> None:
-        self._path = path
-        self._known: set[int] = set()
-        try:
-            whole = self._read()
-            self._file: BinaryIO = stack.enter_context(path.open("ab"))
-            self._file.truncate(whole)
-        except OSError as error:
-            raise storage_error(error, f"cannot write {path}") from error
-
-    def missing(self, pieces: Iterable[tuple[int, list[_ToRead]]]) -> Iterator[tuple[int, list[_ToRead]]]:
-        """The pieces that have to be read."""
-        return (piece for piece in pieces if piece[0] not in self._known)
-
-    def with_new(self, read: Iterable[tuple[int, list[_Brought]]]) -> Iterator[list[_Brought]]:
-        """What was noted, then what is read, which is noted."""
-        yield from self._noted()
-        for number, brought in read:
-            try:
-                self._file.write(json.dumps([number, brought]).encode() + b"\n")
-                self._file.flush()
-            except OSError as error:
-                raise storage_error(error, f"cannot write {self._path}") from error
-            yield brought
-
-    def _read(self) -> int:
-        """Learn which pieces are there; return where the last whole line ends."""
-        whole = 0
-        if self._path.exists():
-            with self._path.open("rb") as file:
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._known.add(int(line[1 : line.index(b",")]))
-                    whole += len(line)
-        return whole
-
-    def _noted(self) -> Iterator[list[_Brought]]:
-        if not self._known:
-            return
-        with self._path.open("rb") as file:
-            for line in islice(file, len(self._known)):
-                yield [_Brought(*page) for page in json.loads(line)[1]]
 
 
 def _mark(root: Path, rules: str) -> str:
@@ -182,7 +123,7 @@ def _pieces(pages: Iterator[_ToRead]) -> Iterator[list[_ToRead]]:
 
 def _read_all(
     root: Path, rules: str, pieces: Iterator[tuple[int, list[_ToRead]]], processes: int, stack: ExitStack
-) -> Iterator[tuple[int, list[_Brought]]]:
+) -> Iterator[tuple[int, list[BroughtPage]]]:
     """What the pieces bring, in any order, with no more of them in memory than the processes need."""
     first = list(islice(pieces, 2))
     if processes == 1 or len(first) < 2:  # a single piece is read before a process has begun
@@ -192,7 +133,7 @@ def _read_all(
     # Spawned, so that no child has our files and threads.
     pool: Executor = stack.enter_context(ProcessPoolExecutor(processes, get_context("spawn"), _leave_ctrl_c))
     stack.callback(pool.shutdown, cancel_futures=True)
-    waiting: list[tuple[int, Future[list[_Brought]]]] = []
+    waiting: list[tuple[int, Future[list[BroughtPage]]]] = []
     for number, piece in (*first, *pieces):
         waiting.append((number, pool.submit(_read_piece, root, rules, piece)))
         if len(waiting) >= _AHEAD * processes:
@@ -207,7 +148,7 @@ def _leave_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _read_piece(root: Path, rules: str, piece: list[_ToRead]) -> list[_Brought]:
+def _read_piece(root: Path, rules: str, piece: list[_ToRead]) -> list[BroughtPage]:
     """In a process of its own, as a rule."""
     read_rules = _rules_of(rules)
     return [_brought(root, read_rules, page) for page in piece]
@@ -218,14 +159,14 @@ def _rules_of(rules: str) -> RuleFile:
     return read("--rules", rules)
 
 
-def _brought(root: Path, rules: RuleFile, page: _ToRead) -> _Brought:
+def _brought(root: Path, rules: RuleFile, page: _ToRead) -> BroughtPage:
     try:
         record = read_response(root, page.member)
     except StorageError as error:
-        return _Brought(page.url, page.fetched_at, "", str(error))
+        return BroughtPage(page.url, page.fetched_at, "", str(error))
     html_bytes_max = Config().fetch.html_bytes_max
     html = page_html(page.status, parse_head(record.head), record.payload, html_bytes_max=html_bytes_max)
-    return _Brought(
+    return BroughtPage(
         page.url,
         page.fetched_at,
         "" if html is None else found_on(rules.rules_of(page.url), page.url, *html).stored,

@@ -86,18 +86,35 @@ def check_target(path: Path, *, overwrite: bool) -> None:
         raise UsageError(f"{path} is there already; name another file with --to, or add --overwrite")
 
 
-def _locked(temporary: Path, path: Path) -> BinaryIO:
-    file = os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "w+b", _BUFFER_BYTES)
+def open_locked(path: Path, taken: str) -> BinaryIO:
+    """Open a file for reading and writing, made where it is missing, which is locked until it is closed.
+
+    Raises:
+        UsageError: another process has locked it; the message is `taken`.
+        OSError: it cannot be opened.
+    """
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "w+b", _BUFFER_BYTES)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Not what another export has renamed between the opening and the lock.
-        if not os.path.samestat(os.fstat(file.fileno()), temporary.stat()):
-            raise BlockingIOError(errno.EAGAIN, "locked")
-        file.truncate(0)  # what a killed export left
+        # Not what another process has renamed or removed between the opening and the lock.
+        ours = os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError as error:
+        file.close()
+        if error.errno in (errno.EAGAIN, errno.EACCES, errno.ENOENT):
+            raise UsageError(taken) from None
+        raise
+    if not ours:
+        file.close()
+        raise UsageError(taken)
+    return file
+
+
+def _locked(temporary: Path, path: Path) -> BinaryIO:
+    file = open_locked(temporary, f"another export is writing {path}; wait for it or name another file")
+    try:
+        file.truncate(0)  # what a killed export left
+    except OSError:
         with contextlib.suppress(OSError):
             file.close()
-        if error.errno in (errno.EAGAIN, errno.EACCES, errno.ENOENT):
-            raise UsageError(f"another export is writing {path}; wait for it or name another file") from None
         raise
     return file

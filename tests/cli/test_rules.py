@@ -14,7 +14,8 @@ from e2e.stub import Answer, StubServer
 
 from dhtcrawl.export import extraction
 from dhtcrawl.export.collection import collection, read_response
-from dhtcrawl.export.extraction import UNFINISHED, extract_records
+from dhtcrawl.export.extraction import extract_records
+from dhtcrawl.export.extraction_journal import UNFINISHED
 from dhtcrawl.export.places import ResponsePlace
 from dhtcrawl.storage.archive.warcread import WarcRecord
 
