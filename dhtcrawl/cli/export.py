@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 import click
 
+from dhtcrawl.cli.left_out import tell_left_out
 from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.places import nodes_dir
 from dhtcrawl.errors import Exit, UsageError
@@ -120,12 +121,5 @@ def _opened(target: Path | None, overwrite: bool) -> AbstractContextManager[Bina
 
 def _tell(root: Path, opened: Collection, report: ExportReport) -> Exit:
     """Say on stderr what is missing or damaged; what a crawl or gathering told already is no failure."""
-    if opened.without_body:
-        fail(f"{opened.without_body} pages have no body in {root}; 'dhtcrawl verify {root}' names them")
-    for problem in report.problems:
-        fail(problem)
-    if report.problems_total > len(report.problems):
-        fail(f"and {report.problems_total - len(report.problems)} more records that are damaged")
-    if opened.unreadable_lines:
-        fail(f"{opened.unreadable_lines} lines of {root}/{PAGES_DIR}/{PAGES_FILE} could not be read and were left out")
+    tell_left_out(root, report, without_body=opened.without_body, unreadable_lines=opened.unreadable_lines)
     return Exit.FAILURE if report.problems_total or opened.unreadable_lines else Exit.COMPLETE

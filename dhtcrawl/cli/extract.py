@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from dhtcrawl.cli.left_out import tell_left_out
 from dhtcrawl.cli.machine import usable_cores
-from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.options import require_readable
 from dhtcrawl.cli.rules_files import checked_rules, rules_without_pages
 from dhtcrawl.cli.screen import Screen
@@ -17,8 +17,6 @@ from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.export.collection import collection, require_collection
 from dhtcrawl.export.extraction import ExtractReport, extract_records
 from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE, SUMMARY_FILE
-
-PROBLEMS_TOLD = 10
 
 
 @click.command("extract")
@@ -48,11 +46,8 @@ def command(directory: Path, rules: Path, processes: int | None, as_json: bool) 
         click.echo(json.dumps({"pages": report.pages, "records": report.records, "rejected": report.rejected}))
     else:
         _tell(directory, report)
-    for problem in report.problems[:PROBLEMS_TOLD]:
-        fail(problem)
-    if len(report.problems) > PROBLEMS_TOLD:
-        fail(f"and {len(report.problems) - PROBLEMS_TOLD} more pages that cannot be read")
-    return Exit.FAILURE if report.problems else Exit.COMPLETE
+    tell_left_out(directory, report, without_body=report.without_body, unreadable_lines=report.unreadable_lines)
+    return Exit.COMPLETE if report.is_whole else Exit.FAILURE
 
 
 def _tell(directory: Path, report: ExtractReport) -> None:

@@ -29,10 +29,19 @@ from dhtcrawl.crawl.recovery import parse_head
 from dhtcrawl.errors import StorageError
 from dhtcrawl.export.collection import ArchivedPage, Collection, read_response
 from dhtcrawl.export.extraction_journal import UNFINISHED, BroughtPage, Journal, alone_in
+from dhtcrawl.export.form import ProblemReport
 from dhtcrawl.export.places import ResponsePlace
 from dhtcrawl.extract.rules_file import RuleFile, read
 from dhtcrawl.fetch.charset import looks_like_html
-from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE, REPORTS_DIR, SUMMARY_FILE
+from dhtcrawl.storage.outputs.outputs import (
+    ARCHIVE_DIR,
+    INDEX_FILE,
+    INDEXES_DIR,
+    PAGES_DIR,
+    PAGES_FILE,
+    REPORTS_DIR,
+    SUMMARY_FILE,
+)
 from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RecordFiles
 from dhtcrawl.storage.store.files import DiskDirectory
 
@@ -50,13 +59,19 @@ class _ToRead(NamedTuple):
 
 
 @dataclass(slots=True)
-class ExtractReport:
-    """What became of the pages."""
+class ExtractReport(ProblemReport):
+    """What became of the pages; a problem is a page that could not be read."""
 
     pages: int = 0  # that rules were for
+    without_body: int = 0  # the same, but what the site answered is not in the archive
+    unreadable_lines: int = 0  # of pages.jsonl
     records: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all pages could be read."""
+        return not (self.problems_total or self.without_body or self.unreadable_lines)
 
 
 def extract_records(
@@ -68,7 +83,7 @@ def extract_records(
 
     Raises:
         UsageError: another extraction is at work in the same directory.
-        StorageError: the records cannot be written.
+        StorageError: the records cannot be written, or no page can be read: those that are there stay.
     """
     report = ExtractReport()
     records_dir, reports_dir = (
@@ -79,17 +94,21 @@ def extract_records(
         stack.enter_context(alone_in(collection.root))
         parsed = read("--rules", rules)
         files = RecordFiles(collection.root, stack, {rule.name for rule in parsed.rules})
-        journal = collection.root / RECORDS_DIR / f"{UNFINISHED}{_mark(collection.root, rules)}"
+        journal = collection.root / RECORDS_DIR / f"{UNFINISHED}{_mark(collection, rules)}"
         noted = stack.enter_context(closing(Journal(journal)))
-        pieces = enumerate(_pieces(_pages_for(collection, parsed)))
+        pieces = enumerate(_pieces(_pages_for(collection, parsed, report)))
         for brought in noted.with_new(_read_all(collection.root, rules, noted.missing(pieces), processes, stack)):
             for page in brought:
                 if page.problem:
-                    report.problems.append(page.problem)
+                    report.problem(page.problem)
                 elif page.found:
                     files.add(page.url, page.fetched_at, page.found)
             report.pages += len(brought)
             progress(report.pages)
+        report.unreadable_lines = collection.unreadable_lines
+        if not report.is_whole and report.pages == report.problems_total:
+            journal.unlink(missing_ok=True)
+            raise _nothing_read(collection.root, report)
         files.write(rules, records_dir, reports_dir)
         report.records, report.rejected = files.records, files.rejected
         _count_in_summary(collection, report)
@@ -98,17 +117,37 @@ def extract_records(
     return report
 
 
-def _mark(root: Path, rules: str) -> str:
-    pages = root / PAGES_DIR / PAGES_FILE
-    status = pages.stat()
-    return hashlib.sha256(f"{rules}\0{status.st_size}\0{status.st_mtime_ns}".encode()).hexdigest()[:16]
+def _nothing_read(root: Path, report: ExtractReport) -> StorageError:
+    if report.problems:
+        why = report.problems[0]
+    elif report.without_body:
+        why = f"the bodies of {report.without_body} are not in {root / ARCHIVE_DIR}"
+    else:
+        why = f"{report.unreadable_lines} lines of {root / PAGES_DIR / PAGES_FILE} are none"
+    return StorageError(
+        f"no page that the rules are for can be read in {root}: {why}; restore its files, or gather the crawl again "
+        "(records that are there stay)"
+    )
 
 
-def _pages_for(collection: Collection, rules: RuleFile) -> Iterator[_ToRead]:
-    """The pages that may have records."""
+def _mark(collection: Collection, rules: str) -> str:
+    """What tells one extraction from another: where pages or places of bodies have changed, a piece has other pages."""
+    told: list[object] = [rules, sorted(collection.archives.items())]
+    for path in (collection.root / PAGES_DIR / PAGES_FILE, collection.root / INDEXES_DIR / INDEX_FILE):
+        if path.exists():
+            status = path.stat()
+            told.append((status.st_size, status.st_mtime_ns))
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+
+
+def _pages_for(collection: Collection, rules: RuleFile, report: ExtractReport) -> Iterator[_ToRead]:
+    """The pages that may have records; those without a body are counted."""
     for page in collection.pages():
-        if page.member is not None and _is_html(page) and rules.rules_of(page.url):
-            yield _ToRead(page.url, page.status, str(page.fields["fetched_at"]), page.member)
+        if _is_html(page) and rules.rules_of(page.url):
+            if page.member is None:
+                report.without_body += 1
+            else:
+                yield _ToRead(page.url, page.status, str(page.fields["fetched_at"]), page.member)
 
 
 def _is_html(page: ArchivedPage) -> bool:

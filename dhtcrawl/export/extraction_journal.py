@@ -3,7 +3,7 @@
     records/unfinished-MARK    a line a piece: its number, and what each of its pages has
     records/.extracting        held by the one that is at work in the directory; gone when it ends
 
-`MARK` stands for the rules and the pages.
+`MARK` stands for the rules, the pages and where their bodies are.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Journal:
         return (piece for piece in pieces if piece[0] not in self._known)
 
     def with_new(self, read: Iterable[Piece]) -> Iterator[list[BroughtPage]]:
-        """What was noted, then what is read, which is noted; each piece once.
+        """What was noted, then what is read; each piece once. It is noted where all of its pages could be read.
 
         Raises:
             StorageFull: no space is left; what was noted before stays.
@@ -85,7 +85,8 @@ class Journal:
         """
         yield from self._noted()
         for number, brought in read:
-            self._file.append(json.dumps([number, brought]).encode() + b"\n")
+            if not any(page.problem for page in brought):  # which the user may mend before going on
+                self._file.append(json.dumps([number, brought]).encode() + b"\n")
             yield brought
 
     def _noted(self) -> Iterator[list[BroughtPage]]:

@@ -12,10 +12,9 @@ PROBLEMS_KEPT_MAX = 10
 
 
 @dataclass(slots=True)
-class ExportReport:
-    """What was written, and what could not be; `problems` keeps the first `PROBLEMS_KEPT_MAX` of `problems_total`."""
+class ProblemReport:
+    """What could not be read; `problems` keeps the first `PROBLEMS_KEPT_MAX` of `problems_total`."""
 
-    written: int = 0  # of what the format is made of: pages, rows, links
     problems: list[str] = field(default_factory=list)
     problems_total: int = 0
 
@@ -23,6 +22,13 @@ class ExportReport:
         self.problems_total += 1
         if len(self.problems) < PROBLEMS_KEPT_MAX:
             self.problems.append(what)
+
+
+@dataclass(slots=True)
+class ExportReport(ProblemReport):
+    """What was written, and what could not be."""
+
+    written: int = 0  # of what the format is made of: pages, rows, links
 
 
 class ExportFormat(NamedTuple):

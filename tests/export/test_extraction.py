@@ -104,3 +104,26 @@ def test_a_damaged_journal_takes_no_page_away_and_brings_none_twice(
     report = extract(root)
     assert (report.pages, report.records) == (9, {"r": 9})
     assert recorded(root) == URLS
+
+
+def test_a_page_that_could_not_be_read_is_read_again_after_an_interruption(root: Path) -> None:
+    archive = root / "archive/a.warc.gz"
+    whole = archive.read_bytes()
+    middle = len(whole) // 2
+    archive.write_bytes(whole[:middle] + bytes(99) + whole[middle + 99 :])
+    with pytest.raises(KeyboardInterrupt):
+        extract(root, interrupt_at(8))
+    archive.write_bytes(whole)
+    report = extract(root)
+    assert (report.problems, report.records) == ([], {"r": 9})
+
+
+def test_an_interrupted_extraction_begins_anew_where_bodies_have_come_back(root: Path) -> None:
+    index = root / "indexes/index.cdxj"
+    whole = index.read_text()
+    index.write_text("".join(whole.splitlines(keepends=True)[3:]))
+    with pytest.raises(KeyboardInterrupt):
+        extract(root, interrupt_at(4))
+    index.write_text(whole)
+    assert extract(root).records == {"r": 9}
+    assert recorded(root) == URLS
