@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from e2e.stub import StubServer
 from export.made import Made, make
 
-from .conftest import Ended, Here
+from dhtcrawl.errors import Exit
+
+from .conftest import Ended, Here, spawn
 
 RULES = """
 [[rules]]
@@ -81,3 +84,21 @@ def test_where_no_page_can_be_read_the_records_that_are_there_stay(root: Path, h
     pages.write_bytes(lines)
     assert here(*args).code == 0
     assert files(root) == before
+
+
+def test_a_crawl_that_goes_on_keeps_and_counts_what_was_extracted(tmp_path: Path, here: Here) -> None:
+    (tmp_path / "r.toml").write_text(RULES.replace("a.example", "127.0.0.1").replace("h1", "a"))
+    out = tmp_path / "out"
+    with StubServer() as server:
+        for number in range(6):
+            server.page(f"/{number}", f"/{number + 1}")
+        crawl = ["crawl", server.url + "/0", "--allow-private", "--delay", "0", "--out", "out", "--max-pages"]
+        assert spawn(tmp_path, *crawl, "2").code == Exit.PAGE_LIMIT
+        assert here("extract", out, "--rules", tmp_path / "r.toml", "--processes", "1").code == 0
+        before = files(out)
+        assert spawn(tmp_path, *crawl, "4").code == Exit.PAGE_LIMIT
+    assert files(out) == before
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["pages"], summary["records"]) == (4, {"r": 2})
+    ended = here("verify", out)
+    assert ended.code == 0, ended

@@ -28,6 +28,7 @@ from dhtcrawl.storage.outputs.outputs import (
     count_lost,
     write_outputs,
 )
+from dhtcrawl.storage.outputs.record_files import REJECTED_FILE
 from dhtcrawl.storage.outputs.sorting import Sorter
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import Directory
@@ -311,6 +312,19 @@ def test_a_newer_page_record_is_refused_and_the_old_outputs_stay(store: Store, d
 
 
 # While a crawl runs
+
+
+def test_records_that_were_extracted_later_stay_and_are_counted(store: Store, dirs: OutputDirs) -> None:
+    assert (write(store, dirs).records, dirs.reports.names()) == ({}, [SKIPPED_FILE])
+    dirs.records().replace("r.jsonl", [b"{}\n" * 3])
+    dirs.records().replace("empty.jsonl", [])
+    dirs.records().replace("unfinished-0", [b"[]\n"])
+    reasons = ["missing", "no-tree", "missing"]
+    dirs.reports.replace(REJECTED_FILE, [b'{"reason": "%b"}\n' % reason.encode() for reason in reasons] + [b"[]\n"])
+    totals = write(store, dirs)
+    assert totals.records == {"r": 3}
+    assert totals.rejected == {"missing": 2, "no-tree": 1, "unreadable": 1}
+    assert dirs.records().read("r.jsonl", 0, 100) == b"{}\n" * 3
 
 
 def test_live_pages_grow_and_are_made_right_in_the_end(store: Store, dirs: OutputDirs) -> None:

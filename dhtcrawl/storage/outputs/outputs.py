@@ -21,7 +21,14 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.archive import lengths
 from dhtcrawl.storage.outputs import cdxj
 from dhtcrawl.storage.outputs.found_by import FoundBy
-from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, REJECTED_FILE, RULES_FILE, RecordFiles, stored_records
+from dhtcrawl.storage.outputs.record_files import (
+    RECORDS_DIR,
+    REJECTED_FILE,
+    RULES_FILE,
+    RecordFiles,
+    count_there,
+    stored_records,
+)
 from dhtcrawl.storage.outputs.sorting import Sorter
 from dhtcrawl.storage.store import keys, outcomes
 from dhtcrawl.storage.store.files import AppendFile, Directory, DiskDirectory, MemoryDirectory
@@ -191,6 +198,8 @@ def write_outputs(
         if spec.rules:
             records.write(spec.rules, dirs.records(), dirs.reports)
             totals.records, totals.rejected = records.records, records.rejected
+        elif REJECTED_FILE in dirs.reports.names():  # `extract` was here: its records stay
+            totals.records, totals.rejected = count_there(dirs.records(), dirs.reports)
     known: set[bytes] = set()
     skipped = _skipped_lines(txn, crawl, totals, spec, pending_reason, ours, known)
     _replace_sorted(dirs.reports, SKIPPED_FILE, skipped, dirs.scratch)

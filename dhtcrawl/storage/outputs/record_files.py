@@ -38,18 +38,21 @@ NUMBER_MAX: Final = 1_000_000
 INTEGER_MAX: Final = 2**63 - 1
 DEPTH_MAX: Final = 12  # of lists and nested records
 
+_SUFFIX: Final = ".jsonl"
+_BLOCK_BYTES: Final = 1 << 20
+
 _decode = json.JSONDecoder().decode
 _json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def file_of_rule(rule: str) -> str:
     """The name of the file with the records of a rule."""
-    return f"{rule}.jsonl"
+    return f"{rule}{_SUFFIX}"
 
 
 def record_files(out: Path) -> list[Path]:
     """The files of records below a crawl's directory."""
-    return sorted((out / RECORDS_DIR).glob("*.jsonl"))
+    return sorted((out / RECORDS_DIR).glob(f"*{_SUFFIX}"))
 
 
 class RecordFiles:
@@ -104,9 +107,36 @@ class RecordFiles:
             names.add(name)
             records.replace(name, _without_rule(lines))
         for name in records.names():
-            if name.endswith(".jsonl") and name not in names:
+            if name.endswith(_SUFFIX) and name not in names:
                 records.remove(name)
         reports.replace(REJECTED_FILE, self._rejects.lines())
+
+
+def count_there(records: Directory, reports: Directory) -> tuple[Counter[str], Counter[str]]:
+    """How many records by rule, and rejects by reason, are in the files that `RecordFiles` or a person has left.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    by_rule: Counter[str] = Counter()
+    for name in records.names():
+        if name.endswith(_SUFFIX):
+            by_rule[name.removesuffix(_SUFFIX)] += sum(1 for _ in _lines_of(records, name))
+    by_reason: Counter[str] = Counter()
+    for line in _lines_of(reports, REJECTED_FILE):
+        try:
+            by_reason[str(_decode(line.decode("utf-8", "replace"))["reason"])] += 1
+        except (ValueError, KeyError, TypeError, RecursionError):
+            by_reason[UNREADABLE] += 1
+    return +by_rule, by_reason
+
+
+def _lines_of(directory: Directory, name: str) -> Iterator[bytes]:
+    at, rest = 0, b""
+    while block := directory.read(name, at, _BLOCK_BYTES):
+        at += len(block)
+        *lines, rest = (rest + block).split(b"\n")
+        yield from lines
 
 
 def order_of(url: str, number: int) -> bytes:
