@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import islice
-from multiprocessing import get_context
+from functools import lru_cache, partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +28,7 @@ from dhtcrawl.export.collection import ArchivedPage, Collection, read_response
 from dhtcrawl.export.extraction_journal import UNFINISHED, BroughtPage, Journal, alone_in
 from dhtcrawl.export.form import ProblemReport
 from dhtcrawl.export.places import ResponsePlace
+from dhtcrawl.export.workers import in_processes
 from dhtcrawl.extract.rules_file import RuleFile, read
 from dhtcrawl.fetch.charset import looks_like_html
 from dhtcrawl.storage.outputs.outputs import (
@@ -46,7 +44,6 @@ from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RecordFiles
 from dhtcrawl.storage.store.files import DiskDirectory
 
 PIECE_PAGES: Final = 64
-_AHEAD: Final = 3  # pieces for each process that wait for it, or for us
 
 
 class _ToRead(NamedTuple):
@@ -83,6 +80,7 @@ def extract_records(
 
     Raises:
         UsageError: another extraction is at work in the same directory.
+        DhtcrawlError: a process was killed; the same call goes on from there.
         StorageError: the records cannot be written, or no page can be read: those that are there stay.
     """
     report = ExtractReport()
@@ -166,25 +164,10 @@ def _read_all(
     """What the pieces bring, in any order, with no more of them in memory than the processes need."""
     first = list(islice(pieces, 2))
     if processes == 1 or len(first) < 2:  # a single piece is read before a process has begun
-        for number, piece in (*first, *pieces):
+        for number, piece in chain(first, pieces):
             yield number, _read_piece(root, rules, piece)
         return
-    # Spawned, so that no child has our files and threads.
-    pool: Executor = stack.enter_context(ProcessPoolExecutor(processes, get_context("spawn"), _leave_ctrl_c))
-    stack.callback(pool.shutdown, cancel_futures=True)
-    waiting: list[tuple[int, Future[list[BroughtPage]]]] = []
-    for number, piece in (*first, *pieces):
-        waiting.append((number, pool.submit(_read_piece, root, rules, piece)))
-        if len(waiting) >= _AHEAD * processes:
-            ready, done = waiting.pop(0)
-            yield ready, done.result()
-    for ready, done in waiting:
-        yield ready, done.result()
-
-
-def _leave_ctrl_c() -> None:
-    """Ctrl-C reaches all processes of a terminal: the one that we work for ends us."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield from in_processes(partial(_read_piece, root, rules), chain(first, pieces), processes, stack)
 
 
 def _read_piece(root: Path, rules: str, piece: list[_ToRead]) -> list[BroughtPage]:
