@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from export.made import Made, make
 
 from .archive import assert_valid
 from .conftest import Serve
@@ -29,6 +31,11 @@ def small_disk(tmp_path: Path, root: None) -> Iterator[Path]:
     finally:
         # Lazily: a crawler that is still dying must not keep it mounted.
         subprocess.run(["umount", "-l", str(disk)], check=True, timeout=30)
+
+
+def _fill(disk: Path) -> None:
+    room = os.statvfs(disk)
+    (disk / "filler").write_bytes(bytes(room.f_bavail * room.f_frsize))
 
 
 def _mount(*argv: str | Path) -> subprocess.CompletedProcess[str]:
@@ -54,3 +61,17 @@ def test_a_full_disk_stops_the_crawl_and_space_given_back_completes_it(
     assert Outputs(out).html().keys() == truth_of(POSTGRESQL.root, START).pages.keys()
     assert_valid(Outputs(out).warcs())
     crawler.check(out)
+
+
+@pytest.mark.needs_root
+def test_a_full_disk_stops_an_extraction_and_space_given_back_completes_it(small_disk: Path, crawler: Crawler) -> None:
+    root = make(small_disk / "out", [Made(f"http://a.example/{number}") for number in range(10)])
+    rules = small_disk / "r.toml"
+    rules.write_text('[[rules]]\nname = "r"\nsite = "*"\nfields = [{ name = "t", selector = "title" }]\n')
+    _fill(small_disk)
+    command = ["extract", str(root), "--rules", str(rules), "--processes", "1", "--json"]
+    message = crawler.run(*command).ended_with(3).one_line()
+    assert "records/unfinished-" in message
+    assert "no space left on the disk; free some" in message
+    (small_disk / "filler").unlink()
+    assert crawler.run(*command).ended_with(0).summary["records"] == {"r": 10}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -283,15 +285,23 @@ def test_the_same_outputs_whether_they_fit_into_memory_or_not(
     assert list((tmp_path / str(at_once)).glob("tmp*")) == []
 
 
-def test_no_room_to_sort_leaves_the_old_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_file(**_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def file_without_room(**_: object) -> Any:
+    return io.BufferedRandom(io.FileIO("/dev/full", "r+"))
+
+
+@pytest.mark.parametrize("full", [no_file, file_without_room])
+def test_no_room_to_sort_leaves_the_old_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: Callable[..., object]
+) -> None:
     store, dirs = Store(), OutputDirs.on_disk(tmp_path)
     fetch(store, page(A))
     write(store, dirs)
     before = dirs.pages.read(PAGES_FILE, 0, 1 << 20)
     fetch(store, page(B), 10)
-
-    def full(**_: object) -> None:
-        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(sorting, "SORTED_BYTES_MAX", 1)
     monkeypatch.setattr("tempfile.TemporaryFile", full)

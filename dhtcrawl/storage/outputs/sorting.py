@@ -10,7 +10,7 @@ import heapq
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,8 @@ class Sorter:
         self._batch.sort()
         try:
             if self._file is None:
-                self._file = self._files.enter_context(tempfile.TemporaryFile(dir=scratch))  # noqa: SIM115
+                self._file = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115
+                self._files.callback(_close, self._file)
             begin = self._file.tell()
             for block in _blocks(self._batch):
                 self._file.write(len(block).to_bytes(_HEAD_BYTES, "big"))
@@ -87,6 +88,12 @@ class Sorter:
                 raise storage_error(error, f"cannot sort in {self._scratch}") from error
             at += _HEAD_BYTES + length
             yield from msgpack.unpackb(block, use_list=False)
+
+
+def _close(file: Any) -> None:
+    # What a full disk did not take is written once more, and its error would hide the one that says so.
+    with suppress(OSError):
+        file.close()
 
 
 def _blocks(batch: list[tuple[bytes, bytes]]) -> Iterator[bytes]:
