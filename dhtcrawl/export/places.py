@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
-from dhtcrawl.errors import StorageError, StorageFull
+from dhtcrawl.export.scratch import scratch_error
 
 _CACHE_KIB = 32 * 1024
 _OUTCOMES_KEPT_MAX = 50_000  # most links of a site lead to the same pages
@@ -92,11 +92,8 @@ def places() -> Iterator[Places]:
         database.execute("BEGIN")  # one transaction: nothing is ever rolled back or read by others
         yield Places(database)
     except sqlite3.Error as error:
-        kind = StorageFull if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL else StorageError
-        raise kind(
-            f"cannot keep what is looked up while exporting: {error}; "
-            "free some space in the directory for temporary files, or name another one by TMPDIR"
-        ) from error
+        what = "cannot keep what is looked up while exporting in the directory for temporary files"
+        raise scratch_error(error, what) from error
     finally:
         database.close()
 

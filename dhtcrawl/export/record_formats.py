@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from dhtcrawl.errors import ConfigError
 from dhtcrawl.export.form import ExportReport
 from dhtcrawl.export.pages_csv import safe_cell
 from dhtcrawl.export.record_tables import ColumnKind, RecordColumn, RecordTable, Row, typed_row
+from dhtcrawl.export.scratch import no_scratch, scratch_error
 
 BATCH_ROWS: Final = 5_000
 _SQL_TYPES: Final = {
@@ -73,8 +74,8 @@ def _write_csv(tables: list[RecordTable], file: BinaryIO, report: ExportReport) 
 
 def _write_sqlite(tables: list[RecordTable], file: BinaryIO, report: ExportReport) -> None:
     # SQLite opens files by name, ours has none yet.
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "records.sqlite"
+    with _scratch() as scratch:
+        path = scratch / "records.sqlite"
         try:
             with closing(sqlite3.connect(path)) as base:
                 base.execute("PRAGMA journal_mode = OFF")
@@ -82,9 +83,20 @@ def _write_sqlite(tables: list[RecordTable], file: BinaryIO, report: ExportRepor
                 for table in tables:
                     _fill(base, table, report)
         except sqlite3.Error as error:
-            raise OSError(str(error)) from error
+            raise scratch_error(error, f"cannot write the records to {scratch.parent}") from error
         with path.open("rb") as written:
             shutil.copyfileobj(written, file, 1 << 20)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A directory for temporary files, gone in the end."""
+    try:
+        made = tempfile.TemporaryDirectory()
+    except OSError as error:
+        raise no_scratch(error) from error
+    with made as scratch:
+        yield Path(scratch)
 
 
 def _fill(base: sqlite3.Connection, table: RecordTable, report: ExportReport) -> None:

@@ -6,9 +6,11 @@ What reads Parquet takes two seconds to import, so it is imported where it reads
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import sqlite3
+import tempfile
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 
 from dhtcrawl.cli.main import run
-from dhtcrawl.errors import UsageError
+from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.export.form import ExportReport
 from dhtcrawl.export.record_formats import RECORD_FORMATS
 from dhtcrawl.export.record_tables import tables
@@ -195,6 +197,37 @@ def test_lines_that_are_no_records_are_left_out_and_told(name: str, out: Path) -
     assert report.written == 3
     assert report.problems == ["4 lines of the records of things could not be read; they are left out"]
     assert buffer.getvalue()
+
+
+def test_a_full_directory_for_temporary_files_is_named(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connect = sqlite3.connect
+
+    def full(path: Path) -> sqlite3.Connection:
+        base = connect(path)
+        base.execute("PRAGMA max_page_count = 1")
+        return base
+
+    monkeypatch.setattr(sqlite3, "connect", full)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert run(["export", str(out), "--format", "sqlite"]) == Exit.DISK_FULL
+    assert capsys.readouterr().err == (
+        f"dhtcrawl: cannot write the records to {tmp_path}: no space left; "
+        "free some space there, or name another directory for temporary files by TMPDIR\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_machine_without_room_for_temporary_files_is_told(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    assert run(["export", str(out), "--format", "sqlite"]) == Exit.DISK_FULL
+    assert "no directory for temporary files can be written (No usable" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
