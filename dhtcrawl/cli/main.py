@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, NoReturn
@@ -164,14 +165,31 @@ def outcome(command: Callable[[], object]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILURE
     except Exception as error:
-        log = logging.getLogger("dhtcrawl")
-        if log.isEnabledFor(logging.DEBUG):
-            log.debug("unexpected", exc_info=True)
-        fail(
-            f"unexpected {type(error).__name__}: {error}; this is a bug: please report it "
-            "with the output of the same command and --log-level debug"
-        )
-        return Exit.FAILURE
+        return _unexpected(error)
+
+
+def _unexpected(error: Exception) -> int:
+    """Tell an error that no command expects: a bug, unless standard output does not take what it prints."""
+    if isinstance(error, OSError) and _is_of_output(error):
+        from dhtcrawl.storage.store.engine import storage_error  # needs LevelDB
+
+        told = storage_error(error, "cannot write to standard output")
+        fail(str(told))
+        return told.exit_code
+    log = logging.getLogger("dhtcrawl")
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("unexpected", exc_info=error)
+    fail(
+        f"unexpected {type(error).__name__}: {error}; this is a bug: please report it "
+        "with the output of the same command and --log-level debug"
+    )
+    return Exit.FAILURE
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether `click.echo` itself has raised it: what it calls to write is no Python, and has no frame."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_code is click.echo.__code__ and not frame.f_locals["err"]
 
 
 # By default Python looks for cycles each time that 700 more objects were made than freed. Tasks, records and links are
