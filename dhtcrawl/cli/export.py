@@ -12,13 +12,14 @@ from dhtcrawl.cli.left_out import tell_left_out
 from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.places import nodes_dir
 from dhtcrawl.errors import Exit, UsageError
-from dhtcrawl.export.collection import Collection, collection, require_collection
+from dhtcrawl.export.collection import Collection, collection, has_ended, require_collection
 from dhtcrawl.export.form import ExportFormat, ExportReport
 from dhtcrawl.export.formats import FORMATS
 from dhtcrawl.export.record_formats import RECORD_FORMATS, RecordFormat
 from dhtcrawl.export.record_tables import tables
 from dhtcrawl.export.target import check_target, new_file, standard_output
 from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
+from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RULES_FILE, record_files
 
 _STDOUT = "-"
 
@@ -72,6 +73,7 @@ def command(directory: str, name: str, rule: str | None, to: str | None, overwri
 
 def _export_records(form: RecordFormat, root: Path, rule: str | None, to: str | None, overwrite: bool) -> int:
     form.check()
+    _require_records(root)
     target = None if to == _STDOUT else _named(root, f".{rule}{form.suffix}" if rule else form.suffix, to)
     if target is not None:
         check_target(target, overwrite=overwrite)
@@ -86,9 +88,27 @@ def _export_records(form: RecordFormat, root: Path, rule: str | None, to: str | 
         form.write(chosen, file, report)
     if target is not None:
         click.echo(f"wrote {target}: {report.written} records")
+    if (root / PAGES_DIR / PAGES_FILE).is_file() and not has_ended(root):
+        fail(f"the crawl of {root} has not ended, and records of its last pages may be lacking: {_remedy(root)}")
     for problem in report.problems:
         fail(problem)
     return Exit.FAILURE if report.problems else Exit.COMPLETE
+
+
+def _require_records(root: Path) -> None:
+    """Refuse a directory in which there are no records yet; of one that never has any, `tables` tells."""
+    if (root / RECORDS_DIR / RULES_FILE).is_file() and (record_files(root) or has_ended(root)):
+        return
+    _require_pages(root)
+    if not has_ended(root):
+        raise UsageError(f"{root} has no records yet: {_remedy(root)}")
+
+
+def _remedy(root: Path) -> str:
+    return (
+        "they are written when a crawl ends; let it end (the same command goes on with one that was stopped), or take "
+        f"those of the pages that are there by 'dhtcrawl extract --rules FILE {root}'"
+    )
 
 
 def _require_pages(root: Path) -> None:

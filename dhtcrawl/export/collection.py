@@ -116,11 +116,7 @@ class Collection:
 
     def summary(self) -> Fields:
         """The fields of summary.json; empty where there is none that can be read."""
-        try:
-            with (self.root / SUMMARY_FILE).open("rb") as file:
-                return _object(file.read(_SUMMARY_BYTES_MAX)) or {}
-        except OSError:
-            return {}
+        return _summary_of(self.root)
 
     # -- opening --
 
@@ -249,6 +245,24 @@ def require_collection(root: Path) -> None:
             "repeat the command that wrote it"
         )
     raise UsageError(f"{root} holds no crawl: name the directory that was given to --out")
+
+
+def has_ended(root: Path) -> bool:
+    """Whether the last run of the crawl below `root` has ended: pages come while one is at work, a summary last."""
+    summary = _summary_of(root)
+    pages = summary.get("pages")
+    if not isinstance(pages, int):
+        return bool(summary)
+    with ExitStack() as stack:
+        return sum(1 for _ in _WholeLines(root / PAGES_DIR / PAGES_FILE, stack)) <= pages
+
+
+def _summary_of(root: Path) -> Fields:
+    try:
+        with (root / SUMMARY_FILE).open("rb") as file:
+            return _object(file.read(_SUMMARY_BYTES_MAX)) or {}
+    except OSError:
+        return {}
 
 
 class _WholeLines:

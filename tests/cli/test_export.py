@@ -22,6 +22,7 @@ from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
 from .conftest import TIMEOUT_S, DemoCrawl, Here
 
 ROOT = Path(__file__).parents[2]
+RULES = '[[rules]]\nname = "r"\nsite = "*"\nfields = [{ name = "f", selector = "p" }]\n'
 
 
 def pages(out: Path) -> list[dict[str, Any]]:
@@ -152,3 +153,45 @@ def test_a_crawl_in_processes_that_was_killed_has_nothing_to_export_yet(tmp_path
     ended = here("export", tmp_path / "c", "--format", "csv")
     assert ended.code == 2
     assert "repeat the crawl's command to go on with it" in ended.message()
+    assert here("export", tmp_path / "c", "--format", "sqlite").message() == ended.message()
+
+
+RECORD = '{"_url": "http://a.example/", "_record": 1, "_fetched_at": "2026-01-31T12:00:00.123Z", "f": "x"}\n'
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["its first run", "before"])
+def test_a_crawl_that_has_not_ended_says_when_records_come_and_how_to_have_some(
+    tmp_path: Path, here: Here, begun: bool
+) -> None:
+    root = make(tmp_path / "c", [Made("http://a.example/"), Made("http://a.example/2")], indexed=0)
+    if begun:
+        (root / "records").mkdir()
+        (root / "records/rules.toml").write_text(RULES)
+    ended = here("export", root, "--format", "sqlite")
+    assert ended.code == 2
+    assert f"{root} has no records yet: they are written when a crawl ends; let it end (the same" in ended.message()
+    assert f"take those of the pages that are there by 'dhtcrawl extract --rules FILE {root}'" in ended.message()
+    assert not (tmp_path / "c.sqlite").exists()
+
+
+@pytest.mark.parametrize("summary", ['{"pages": 1}', ""], ids=["a run before has ended", "none has"])
+def test_records_of_a_crawl_that_has_not_ended_are_exported_with_a_note(
+    tmp_path: Path, here: Here, summary: str
+) -> None:
+    root = make(tmp_path / "c", [Made("http://a.example/"), Made("http://a.example/2")])
+    (root / "records").mkdir()
+    (root / "records/rules.toml").write_text(RULES)
+    (root / "records/r.jsonl").write_text(RECORD)
+    args = ["export", str(root), "--format", "csv", "--rule", "r", "--to", "-"]
+    (root / "summary.json").write_text('{"pages": 2}')
+    assert here(*args).stderr == ""
+    (root / "summary.json").write_text(summary)
+    ended = here(*args)
+    assert (ended.code, len(ended.stdout.splitlines())) == (0, 2)
+    assert f"the crawl of {root} has not ended, and records of its last pages may be lacking: they" in ended.stderr
+
+
+def test_of_a_crawl_that_ended_it_is_told_that_it_had_no_rules(tmp_path: Path, here: Here) -> None:
+    root = make(tmp_path / "c", [Made("http://a.example/")])
+    assert "it was crawled without --rules" in here("export", root, "--format", "sqlite").message()
+    assert "holds no crawl" in here("export", tmp_path / "d", "--format", "sqlite").message()

@@ -82,7 +82,7 @@ OTHERS = {
     ("forget", "out"): ("missing", "missing.node holds no store"),
     ("ban", "secret_file"): ("missing", "missing: cannot be read"),
     ("export", "name"): ("pdf", "--format"),
-    ("export", "rule"): ("none", "was crawled without --rules"),
+    ("export", "rule"): ("none", "holds no crawl"),
     ("export", "to"): ("missing/pages.csv", "--to missing/pages.csv: there is no directory missing"),
 }  # fmt: skip
 EVERYWHERE = {
