@@ -131,7 +131,10 @@ def _target(root: Path, form: ExportFormat, to: str | None) -> Path:
 def _named(root: Path, suffix: str, to: str | None) -> Path:
     if to is not None:
         return Path(to)
-    named = root if root.name else root.resolve()
+    # `.` and `..` have no name of their own.
+    named = root.resolve() if root.name in ("", "..") else root
+    if not named.name:
+        raise UsageError(f"{root} has no name, and nothing can lie beside it; name a file with --to")
     return named.with_name(named.name + suffix)
 
 

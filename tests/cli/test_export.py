@@ -87,6 +87,16 @@ def test_by_default_the_file_lies_beside_the_directory_and_is_not_written_over(t
     assert len(list(tmp_path.iterdir())) == 1 + len(FORMATS)
 
 
+@pytest.mark.parametrize("name", [".", "..", "../", "pages/.."])
+def test_a_directory_without_a_name_in_the_command_has_its_own(
+    name: str, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make(tmp_path / "c", [Made("http://a.example/")])
+    monkeypatch.chdir(root / "pages" if name in ("..", "../") else root)
+    assert here("export", name, "--format", "csv").stdout == f"wrote {tmp_path}/c.csv: 1 pages\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "c.csv"]
+
+
 def test_wacz_does_not_go_to_standard_output_and_has_its_suffix(tmp_path: Path, here: Here) -> None:
     root = make(tmp_path / "c", [Made("http://a.example/")])
     for to, says in (("-", "--to -: a wacz file"), ("a.zip", "--to a.zip: the name of a wacz file ends in .wacz")):
