@@ -16,6 +16,7 @@ import click
 
 from dhtcrawl.cli.options import require_readable
 from dhtcrawl.cli.rules_files import rules_in
+from dhtcrawl.cli.table import printable
 from dhtcrawl.cli.words import some
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.config import Config
@@ -153,7 +154,8 @@ def _lines(tried: Extracted, extracted: Extracted) -> Iterable[str]:
         yield f"{click.style(f'{rule} {number}', bold=True)}  {verdict}"
         yield from _record_lines(tries[rule, number])
     if extracted.follow is not None:
-        yield f"follows {some(sorted(extracted.follow)) if extracted.follow else 'no link of this page'}"
+        links = printable(some(sorted(extracted.follow))) if extracted.follow else "no link of this page"
+        yield f"follows {links}"
     yield f"{len(extracted.records)} records, {len(extracted.rejects)} rejects"
 
 
@@ -173,7 +175,7 @@ def _record_lines(tried: _Try) -> Iterable[str]:
     width = max(map(len, names))
     for finding in tried.findings:
         if finding.reason is None:
-            value = json.dumps(finding.value, ensure_ascii=False)
+            value = printable(json.dumps(finding.value, ensure_ascii=False))
             shown = value if len(value) <= SHOWN_CHARS else value[:SHOWN_CHARS] + "…"
             shown = click.style(shown, dim=finding.value in (None, []))
         else:

@@ -156,6 +156,16 @@ def test_what_is_no_unicode_is_shown_as_a_crawl_writes_it(home: Path, here: Here
     assert (ended.code, json.loads(ended.stdout)["records"][0]["fields"]["properties"]) == (0, {"n": "?x"})
 
 
+def test_what_a_terminal_would_obey_is_not_shown(home: Path, here: Here) -> None:
+    rules = FOLLOW.format(host="shop.example").replace('pages = "/list/*"\n', "")
+    (home / "r.toml").write_text(rules)
+    (home / "odd.html").write_text('<h1>\u009b2Ja\u202eb</h1><ul class=products><a href="/\u009b2J">x</a></ul>')
+    ended = here("try-rules", "--rules", "r.toml", "odd.html", "--url", "http://shop.example/p/1")
+    assert ended.code == 0
+    assert "".join(ended.stdout.splitlines()).isprintable()
+    assert '"?2Ja?b"' in ended.stdout
+
+
 ROWS = """
 [[rules.fields]]
 name = "rows"
