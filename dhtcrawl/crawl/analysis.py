@@ -114,7 +114,7 @@ def analyse(
         if unparsed is not None:
             title = links.title_of(html)
             return Analysis(
-                media_type or "text/html", name, title, url, error=error, unparsed=unparsed, records=records
+                charset.type_of_html(media_type), name, title, url, error=error, unparsed=unparsed, records=records
             )
     if page is None:
         page = links.extract(html, xhtml=xhtml)
@@ -129,7 +129,7 @@ def analyse(
     written = _Links(hrefs, nofollow, [page.base] if page.base is not None else [], left)
     found = written.in_charset(query_charset or name)
     return Analysis(
-        media_type or "text/html",
+        charset.type_of_html(media_type),
         name,
         page.title,
         (canonicalize(found.base[0], url) if found.base else None) or url,
@@ -221,7 +221,7 @@ def _html_of(
     if not raw:
         return None, "", None
     encoding = header_fields.content_encoding(headers)
-    if media_type and not charset.looks_like_html(media_type, b""):
+    if not charset.may_be_html(media_type):
         return None, "", None
     error = None
     if encoding:

@@ -104,10 +104,20 @@ def media_type_of(content_type: str | None) -> str:
 
 
 def looks_like_html(media_type: str, prefix: bytes) -> bool:
-    """Whether a page has links to extract: by its type, or where it has none by how it begins."""
+    """Whether a page has links to extract: by its type, or where that says nothing by how it begins."""
     if media_type in _NO_TYPES:
         return _HTML_START.match(prefix) is not None
     return media_type in _HTML_TYPES
+
+
+def may_be_html(media_type: str) -> bool:
+    """Whether there are pages of this type that `looks_like_html` says yes to."""
+    return media_type in _HTML_TYPES or media_type in _NO_TYPES
+
+
+def type_of_html(media_type: str) -> str:
+    """The type of a page that looks like HTML: what says nothing is `text/html` (MIME Sniffing, 7.1)."""
+    return media_type if media_type in _HTML_TYPES else "text/html"
 
 
 def _name_of(label: str) -> str | None:

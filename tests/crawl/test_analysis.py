@@ -88,6 +88,14 @@ def test_without_a_type_the_body_decides() -> None:
     assert look(b"\x89PNG\r\n\x1a\n<a href=x>").hrefs == []
 
 
+@pytest.mark.parametrize("kind", ["*/*", "unknown/unknown", "application/unknown"])
+def test_a_type_that_says_nothing_counts_as_none(kind: str) -> None:  # MIME Sniffing, 7
+    found = look(b"<!doctype html><a href=x>", ("content-type", kind))
+    assert (found.hrefs, found.content_type) == (["x"], "text/html")
+    other = look(b"\x89PNG\r\n\x1a\n<a href=x>", ("content-type", kind))
+    assert (other.hrefs, other.content_type) == ([], kind)
+
+
 def test_a_compressed_body_is_read_up_to_the_limit() -> None:
     page = gzip.compress(b"<a href=near>" + b" " * 10_000 + b"<a href=far>")
     coded = ("content-encoding", "gzip")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.encodings import decode
-from dhtcrawl.fetch.charset import charset_of, looks_like_html, media_type_of
+from dhtcrawl.fetch.charset import charset_of, looks_like_html, may_be_html, media_type_of, type_of_html
 
 META = b'<meta charset="koi8-r">'
 
@@ -102,6 +102,15 @@ def test_html_is_known_by_its_type_or_where_there_is_none_by_its_beginning() -> 
         assert looks_like_html("unknown/unknown", start)
     for start in (b"", b"%PDF-1.7", b"<?xml version='1.0'?>", b"<abbr>", b"hello <html>"):
         assert not looks_like_html("", start), start
+
+
+def test_only_these_types_may_be_html() -> None:
+    for media_type in ("text/html", "application/xhtml+xml", "", "unknown/unknown", "application/unknown", "*/*"):
+        assert may_be_html(media_type)
+    assert not may_be_html("text/plain")
+    assert [type_of_html(each) for each in ("", "*/*", "application/xhtml+xml")] == [
+        "text/html", "text/html", "application/xhtml+xml",
+    ]  # fmt: skip
 
 
 def test_declared_encodings_are_found_as_parsers_find_them(conformance_dir: Path) -> None:
