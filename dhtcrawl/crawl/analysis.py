@@ -16,7 +16,6 @@ from dhtcrawl.fetch import body, charset, header_fields, links
 from dhtcrawl.query_charset import UTF_8, in_charset
 from dhtcrawl.url import canonicalize
 
-_SNIFF_BYTES = 64 << 10
 NOWHERE = "redirects nowhere"  # no Location, or none that is a web address
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 HREF_SHOWN_CHARS = 500  # of what is no URL
@@ -229,7 +228,7 @@ def _html_of(
         data, error = decoded.data, decoded.error
     else:
         data = raw[:html_bytes_max] if len(raw) > html_bytes_max else raw
-    if not charset.looks_like_html(media_type, data[:_SNIFF_BYTES]):
+    if not charset.looks_like_html(media_type, data):
         return None, "", error
-    name = charset.charset_of(data[:_SNIFF_BYTES], content_type)
+    name = charset.charset_of(data, content_type)
     return data if name == "utf-8" else decode(data, name), name, error

@@ -23,6 +23,7 @@ PRESCAN_BYTES = 1024
 # A parser that meets `<meta>` later starts anew with its charset (13.2.3.5);
 # browsers do so as far as the parser got before the page was complete.
 LATE_META_BYTES = 64 * 1024
+GUESSED_BYTES = 64 * 1024  # from the first ones that are not all ASCII
 METAS_KEPT_MAX = 256  # of up to a kilobyte
 FALLBACK = "windows-1252"
 
@@ -61,20 +62,21 @@ _HTML_START = re.compile(
 )
 
 
-def charset_of(prefix: bytes, content_type: str | None) -> str:
+def charset_of(page: bytes, content_type: str | None) -> str:
     """The WHATWG name, in lower case, of the charset a page is in.
 
-    `prefix` is the page's beginning, the longer the surer: all of it decides
-    between UTF-8 and windows-1252, `<meta>` counts in its first 64 KiB.
+    Of `page`, which may be its beginning only, `<meta>` counts in the first
+    64 KiB. Between UTF-8 and windows-1252 decide the first 64 KiB with a byte
+    beyond ASCII.
     """
     for bom, name in _BOMS:
-        if prefix.startswith(bom):
+        if page.startswith(bom):
             return name
     if content_type is not None and (parameter := _PARAMETER.search(content_type)):
         named = _name_of(parameter[1] or parameter[2] or "")
         if named is not None:
             return named
-    return _declared(prefix) or _guessed(prefix)
+    return _declared(page) or _guessed(page)
 
 
 def content_type_of(lines: Sequence[str]) -> str | None:
@@ -164,12 +166,17 @@ def _in_ascii_bytes(label: str) -> str | None:
     return FALLBACK if name == "x-user-defined" else name
 
 
-def _guessed(prefix: bytes) -> str:
-    if prefix.isascii():
-        return FALLBACK
+def _guessed(page: bytes) -> str:
+    at, block = 0, page[:GUESSED_BYTES]
+    # None begins within a character, since all before it are ASCII.
+    while block.isascii():
+        at += GUESSED_BYTES
+        if at >= len(page):
+            return FALLBACK
+        block = page[at : at + GUESSED_BYTES]
     try:
-        # Not final: the prefix may end within a character.
-        codecs.getincrementaldecoder("utf-8")().decode(prefix)
+        # Not final: the block may end within a character.
+        codecs.getincrementaldecoder("utf-8")().decode(block)
     except UnicodeDecodeError:
         return FALLBACK
     return "utf-8"

@@ -121,6 +121,12 @@ def test_the_charset_may_stand_in_the_header_or_in_the_page() -> None:
     assert look(b"<meta charset=iso-8859-1>" + latin, ("content-type", "text/html")).title == "café"
 
 
+def test_utf_8_may_begin_late() -> None:
+    page = "<!doctype html>" + " " * 70_000 + "<a href='/é'>"
+    found = look(page.encode(), ("content-type", "text/html"))
+    assert (found.charset, found.hrefs) == ("utf-8", ["/é"])
+
+
 # -- queries --
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.encodings import decode
-from dhtcrawl.fetch.charset import charset_of, looks_like_html, may_be_html, media_type_of, type_of_html
+from dhtcrawl.fetch.charset import GUESSED_BYTES, charset_of, looks_like_html, may_be_html, media_type_of, type_of_html
 
 META = b'<meta charset="koi8-r">'
 
@@ -48,6 +48,16 @@ def test_an_unknown_label_counts_as_none() -> None:
 def test_a_prefix_may_end_within_a_character() -> None:
     assert charset_of("日本".encode()[:-1], None) == "utf-8"
     assert charset_of("日本".encode()[:-1] + b"<", None) == "windows-1252"
+
+
+def test_a_page_that_begins_with_much_ascii_is_guessed_by_what_comes_then() -> None:
+    ascii_only = b" " * 200_001
+    assert charset_of(ascii_only, None) == "windows-1252"
+    assert charset_of(ascii_only + "é".encode(), None) == "utf-8"
+    assert charset_of(ascii_only + b"\xe9 ", None) == "windows-1252"
+    assert charset_of(b"\xe9 " + ascii_only + "é".encode(), None) == "windows-1252"
+    # The block ends within a character.
+    assert charset_of(b" " * (2 * GUESSED_BYTES - 1) + "é".encode(), None) == "utf-8"
 
 
 def test_who_says_utf_16_in_ascii_is_not_believed() -> None:
