@@ -230,5 +230,5 @@ def _html_of(
         data = raw[:html_bytes_max] if len(raw) > html_bytes_max else raw
     if not charset.looks_like_html(media_type, data):
         return None, "", error
-    name = charset.charset_of(data, content_type)
+    name = charset.charset_of(data, content_type, xml=media_type == _XHTML)
     return data if name == "utf-8" else decode(data, name), name, error

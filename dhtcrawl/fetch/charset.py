@@ -3,7 +3,8 @@
 The order is that of the WHATWG (HTML, 13.2.3.2): byte order mark, HTTP,
 `<meta>` in the first 1024 bytes, an XML declaration, a later `<meta>`; then a
 guess, where browsers look at the user's locale: UTF-8 where the bytes are
-UTF-8 beyond ASCII, else windows-1252. Labels and names are those of the WHATWG
+UTF-8 beyond ASCII, else windows-1252. XHTML is XML, where `<meta>` says nothing
+and UTF-8 is the default (XML 1.0, 4.3.3 and appendix F). Labels and names are those of the WHATWG
 Encoding standard, names in lower case. Bytes and headers are hostile: nothing
 raises.
 """
@@ -62,8 +63,8 @@ _HTML_START = re.compile(
 )
 
 
-def charset_of(page: bytes, content_type: str | None) -> str:
-    """The WHATWG name, in lower case, of the charset a page is in.
+def charset_of(page: bytes, content_type: str | None, *, xml: bool = False) -> str:
+    """The WHATWG name, in lower case, of the charset a page is in, which is XHTML if it is `xml`.
 
     Of `page`, which may be its beginning only, `<meta>` counts in the first
     64 KiB. Between UTF-8 and windows-1252 decide the first 64 KiB with a byte
@@ -76,6 +77,8 @@ def charset_of(page: bytes, content_type: str | None) -> str:
         named = _name_of(parameter[1] or parameter[2] or "")
         if named is not None:
             return named
+    if xml:
+        return _declared_in_xml(page) or "utf-8"
     return _declared(page) or _guessed(page)
 
 
@@ -134,13 +137,18 @@ def _declared(page: bytes) -> str | None:
         for meta in _PRESCAN.finditer(head):
             if meta[2] and (name := _of_meta_text(meta[1])):
                 return name
-    if declaration := _XML.match(head):
-        return _in_ascii_bytes(declaration[1].decode("ascii", "replace"))
+    if name := _declared_in_xml(head):
+        return name
     if len(page) > PRESCAN_BYTES and _LATE_META.search(page, 0, LATE_META_BYTES):
         for tag, attributes in scan(page[:LATE_META_BYTES]):
             if tag == "meta" and (name := _of_meta(attributes)):
                 return name
     return None
+
+
+def _declared_in_xml(page: bytes) -> str | None:
+    declaration = _XML.match(page, 0, PRESCAN_BYTES)
+    return None if declaration is None else _in_ascii_bytes(declaration[1].decode("ascii", "replace"))
 
 
 @lru_cache(maxsize=METAS_KEPT_MAX)

@@ -168,6 +168,13 @@ def test_an_xhtml_page_has_its_queries_in_its_charset() -> None:
     assert look(page, ("content-type", "application/xhtml+xml")).hrefs == ["?q=%DF"]
 
 
+def test_an_xhtml_page_that_declares_none_is_in_utf_8_whatever_its_meta_says() -> None:
+    kind = ("content-type", "application/xhtml+xml")
+    found = look(b'<html><meta charset="windows-1251"/><a href="?q=&#233;"/></html>', kind)
+    assert (found.charset, found.hrefs, found.query_charset) == ("utf-8", ["?q=é"], None)
+    assert look(b'<html><a href="?q=&#233;"/></html>', kind).hrefs == ["?q=é"]
+
+
 def test_a_page_that_says_nothing_of_its_charset_has_queries_as_it_is_read() -> None:
     assert look("<a href=?é>".encode("latin-1"), ("content-type", "text/html")).hrefs == ["?%E9"]
     assert look("<a href=?é>".encode(), ("content-type", "text/html")).hrefs == ["?é"]

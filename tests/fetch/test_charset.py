@@ -83,12 +83,22 @@ def test_an_xml_declaration_counts_after_a_meta() -> None:
     assert charset_of(declaration + META, None) == "koi8-r"
 
 
+def test_in_xml_a_meta_says_nothing_and_utf_8_is_the_default() -> None:  # XML 1.0, 4.3.3
+    declaration = b'<?xml version="1.0" encoding="ISO-8859-2"?>'
+    assert charset_of(declaration + META, None, xml=True) == "iso-8859-2"
+    assert charset_of(declaration + META, "application/xhtml+xml; charset=koi8-u", xml=True) == "koi8-u"
+    assert charset_of(codecs.BOM_UTF8 + declaration, None, xml=True) == "utf-8"
+    for page in (META, b"<html>" + META, b" " * 5000 + META, b"\xe9", b"<?xml version='1.0'?>", b""):
+        assert charset_of(page, "application/xhtml+xml", xml=True) == "utf-8", page
+
+
 @given(st.binary(max_size=300), st.text(max_size=30))
 def test_any_bytes_have_a_charset_and_a_text(data: bytes, content_type: str) -> None:
     for header in (None, content_type, f"text/html; charset={content_type}"):
         charset = charset_of(data, header)
         assert charset == charset.lower()
         decode(data, charset)
+        decode(data, charset_of(data, header, xml=True))
     for page in (b"<meta " + data + b" charset", b"<meta http-equiv=content-type content='" + data):
         charset_of(page, None)
     looks_like_html(media_type_of(content_type), data)
