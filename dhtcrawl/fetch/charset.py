@@ -28,6 +28,8 @@ GUESSED_BYTES = 64 * 1024  # from the first ones that are not all ASCII
 METAS_KEPT_MAX = 256  # of up to a kilobyte
 FALLBACK = "windows-1252"
 
+# `<?x` in UTF-16: the first step of the prescan (13.2.3.3; XML 1.0, appendix F).
+_UTF_16_DECLARATIONS = (b"<\0?\0x\0", b"\0<\0?\0x")
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
 
 _PARAMETER = re.compile(r";[ \t]*charset[ \t]*=[ \t]*(?:\"([^\"]*)\"?|([^; \t\"]*))", re.IGNORECASE)
@@ -133,6 +135,8 @@ def _name_of(label: str) -> str | None:
 def _declared(page: bytes) -> str | None:
     """What `<meta>` says, or else an XML declaration; None where neither says anything known."""
     head = page[:PRESCAN_BYTES]
+    if head.startswith(_UTF_16_DECLARATIONS):
+        return _declared_in_xml(head)
     if b"charset" in head.lower():
         for meta in _PRESCAN.finditer(head):
             if meta[2] and (name := _of_meta_text(meta[1])):
@@ -147,6 +151,8 @@ def _declared(page: bytes) -> str | None:
 
 
 def _declared_in_xml(page: bytes) -> str | None:
+    if page.startswith(_UTF_16_DECLARATIONS):
+        return "utf-16be" if page[0] == 0 else "utf-16le"
     declaration = _XML.match(page, 0, PRESCAN_BYTES)
     return None if declaration is None else _in_ascii_bytes(declaration[1].decode("ascii", "replace"))
 

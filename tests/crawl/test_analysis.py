@@ -168,6 +168,13 @@ def test_an_xhtml_page_has_its_queries_in_its_charset() -> None:
     assert look(page, ("content-type", "application/xhtml+xml")).hrefs == ["?q=%DF"]
 
 
+def test_a_page_in_utf_16_is_known_by_its_xml_declaration() -> None:
+    page = "<?xml version='1.0' encoding='utf-16'?><html><a href='x'>é</a></html>"
+    for codec in ("utf-16-le", "utf-16-be"):
+        for kind in ("text/html", "application/xhtml+xml"):
+            assert look(page.encode(codec), ("content-type", kind)).hrefs == ["x"]
+
+
 def test_an_xhtml_page_that_declares_none_is_in_utf_8_whatever_its_meta_says() -> None:
     kind = ("content-type", "application/xhtml+xml")
     found = look(b'<html><meta charset="windows-1251"/><a href="?q=&#233;"/></html>', kind)

@@ -83,6 +83,14 @@ def test_an_xml_declaration_counts_after_a_meta() -> None:
     assert charset_of(declaration + META, None) == "koi8-r"
 
 
+def test_a_declaration_in_utf_16_says_so_by_its_octets() -> None:  # HTML, 13.2.3.3
+    for codec, name in (("utf-16-le", "utf-16le"), ("utf-16-be", "utf-16be")):
+        page = "<?xml version='1.0' encoding='koi8-r'?><meta charset=koi8-r>".encode(codec)
+        assert charset_of(page, "text/html") == charset_of(page, None, xml=True) == name
+        assert charset_of(page, "text/html; charset=koi8-u") == "koi8-u"
+    assert charset_of("<?php ?>".encode("utf-16-le"), None) == "windows-1252"
+
+
 def test_in_xml_a_meta_says_nothing_and_utf_8_is_the_default() -> None:  # XML 1.0, 4.3.3
     declaration = b'<?xml version="1.0" encoding="ISO-8859-2"?>'
     assert charset_of(declaration + META, None, xml=True) == "iso-8859-2"
