@@ -9,7 +9,7 @@ undone, so the header that announced it is renamed, as archives do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 # The name that stands for none: the value is a line of the head that is no
@@ -61,19 +61,33 @@ def response_head(version: tuple[int, int], status: int, reason: str, raw_header
 def header_pairs(raw_headers: RawHeaders) -> list[tuple[str, str]]:
     """Names in lower case, values stripped; UTF-8 where it is valid, else Latin-1.
 
+    Of a Location that is no UTF-8 the octets beyond ASCII are percent-encoded.
     Never a surrogate, which no output could encode.
     """
     try:
         return [(name.decode().lower(), value.decode().strip()) for name, value in raw_headers if name]
     except UnicodeDecodeError:
-        return [(_decode(name).lower(), _decode(value).strip()) for name, value in raw_headers if name]
+        return [_pair(_decode(name, _latin_1).lower(), value) for name, value in raw_headers if name]
 
 
-def _decode(raw: bytes) -> str:
+def _pair(name: str, value: bytes) -> tuple[str, str]:
+    # Nobody knows which charset a server has its paths in: it gets back the octets that it sent, as from browsers.
+    return name, _decode(value, _escaped if name == "location" else _latin_1).strip()
+
+
+def _decode(raw: bytes, otherwise: Callable[[bytes], str]) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        return raw.decode("latin-1")
+        return otherwise(raw)
+
+
+def _latin_1(raw: bytes) -> str:
+    return raw.decode("latin-1")
+
+
+def _escaped(raw: bytes) -> str:
+    return "".join([chr(octet) if octet < 0x80 else f"%{octet:02X}" for octet in raw])
 
 
 def _number(value: bytes) -> int | None:

@@ -28,7 +28,7 @@ def test_headers_read_back_as_they_arrived(raw: list[tuple[bytes, bytes]]) -> No
 
 def test_a_location_that_is_not_utf_8_leads_to_the_same_place() -> None:
     stored = response_head((1, 1), 302, "Found", [(b"Location", b"/caf\xe9")], 0)
-    assert ("location", "/café") in parse_head(stored)
+    assert ("location", "/caf%E9") in parse_head(stored)
 
 
 def test_links_that_rules_leave_out_are_not_sent_when_a_page_is_looked_at_again() -> None:

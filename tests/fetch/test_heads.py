@@ -47,6 +47,13 @@ def test_any_stored_head_has_one_right_length_and_no_transfer_coding(
     assert b"transfer-encoding" not in names
 
 
+def test_a_location_that_is_not_utf_8_is_asked_for_in_its_octets() -> None:
+    raw = [(b"Location", b"/caf\xe9?\xa0"), (b"X", b"caf\xe9")]
+    assert header_pairs(raw) == [("location", "/caf%E9?%A0"), ("x", "café")]
+    # Beside a header that is not, too.
+    assert header_pairs([(b"Location", "/é".encode()), raw[1]]) == [("location", "/é"), ("x", "café")]
+
+
 @given(HEADERS)
 def test_pairs_can_be_written_as_utf8(headers: list[tuple[bytes, bytes]]) -> None:
     for name, value in header_pairs(headers):
