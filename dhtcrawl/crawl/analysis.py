@@ -62,7 +62,7 @@ class Analysis:
     base: str = ""
     hrefs: list[str] = field(default_factory=list)
     nofollow: list[str] = field(default_factory=list)
-    redirect: str | None = None  # the Location of a redirect, as the server wrote it
+    redirect: str | None = None  # the Location of a redirect, as the server wrote it; a long one without its fragment
     error: str | None = None
     query_charset: str | None = None
     unparsed: Unparsed | None = None

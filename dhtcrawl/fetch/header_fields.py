@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dhtcrawl.fetch.charset import content_type_of
+from dhtcrawl.url import URL_CHARS_MAX
 
 Headers = Sequence[tuple[str, str]]
 
@@ -32,5 +33,13 @@ def content_encoding(headers: Headers) -> str | None:
 
 
 def locations(headers: Headers) -> list[str]:
-    """The different values of Location. Browsers follow none of several: one of them may have been smuggled in."""
-    return list(dict.fromkeys(lines_of(headers, "location")))
+    """The different values of Location, one that is long without its fragment.
+
+    Browsers follow none of several: one of them may have been smuggled in.
+    """
+    return [_without_fragment(value) for value in dict.fromkeys(lines_of(headers, "location"))]
+
+
+def _without_fragment(location: str) -> str:
+    # No server sees a fragment, so it makes no URL too long; of others it stays, since a space before it counts.
+    return location if len(location) <= URL_CHARS_MAX else location.partition("#")[0]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.crawl.analysis import Analysis, analyse
+from dhtcrawl.crawl.analysis import NOWHERE, Analysis, analyse
+from dhtcrawl.url import URL_CHARS_MAX
 
 URL = "http://a/dir/page"
 HTML = ("content-type", "text/html; charset=utf-8")
@@ -48,6 +49,12 @@ def test_of_different_locations_none_is_followed_and_the_page_says_why() -> None
     found = look(b"", ("location", "/a"), ("location", "/b"), ("location", "/a"), status=301)
     assert (found.redirect, found.error) == (None, "2 different Location headers, none is followed")
     assert look(b"", ("location", "/a"), ("location", "/a"), status=301).redirect == "/a"
+
+
+def test_no_fragment_makes_a_location_too_long() -> None:
+    found = look(b"", ("location", "/there#" + "x" * URL_CHARS_MAX), status=302)
+    assert (found.redirect, found.error) == ("/there", None)
+    assert look(b"", ("location", "/" + "x" * URL_CHARS_MAX), status=302).error == NOWHERE
 
 
 def test_the_last_content_type_says_what_a_page_is() -> None:
