@@ -16,8 +16,9 @@ from dhtcrawl.fetch import body, charset, header_fields, links
 from dhtcrawl.query_charset import UTF_8, in_charset
 from dhtcrawl.url import canonicalize
 
-NOWHERE = "redirects nowhere"  # no Location, or none that is a web address
-REDIRECTS = frozenset((301, 302, 303, 307, 308))
+NOWHERE = "redirects nowhere"  # no Location, or none that is a web address, or a status that leads to none
+CHOICES = 300  # a redirect with a Location, else its HTML names the choices (RFC 9110, 15.4.1)
+REDIRECTS = frozenset((CHOICES, 301, 302, 303, 307, 308))
 HREF_SHOWN_CHARS = 500  # of what is no URL
 _XHTML = "application/xhtml+xml"
 
@@ -93,18 +94,19 @@ def analyse(
 
     `without_parser` is asked first, if there is one, whether a page has to be parsed for its links.
 
-    Links are taken from 2xx HTML only: the links of an error page are, at best,
-    the site's navigation once more.
+    Links are taken from HTML of 2xx and 300 only: the links of an error page are, at best,
+    the site's navigation once more. Records are taken from 2xx only.
     """
     content_type = header_fields.content_type(headers)
     media_type = charset.media_type_of(content_type)
-    if status in REDIRECTS:
-        return _redirect(url, media_type, header_fields.locations(headers))
     if not 200 <= status < 300:
-        return Analysis(media_type, base=url)
+        without_page = _without_page(url, status, media_type, headers)
+        if without_page is not None:
+            return without_page
+        find_records = None
     html, name, error = _html_of(content_type, media_type, headers, raw, html_bytes_max)
     if html is None:
-        return Analysis(media_type, base=url, error=error)
+        return Analysis(media_type, base=url, error=error or (NOWHERE if status == CHOICES else None))
     xhtml = media_type == _XHTML
     records, follow, page = _by_rules(find_records, html, name, xhtml)
     if without_parser is not None and page is None and follow is None and not xhtml:
@@ -151,6 +153,14 @@ def _by_rules(
     return found._replace(links=None) if xhtml else found
 
 
+def _without_page(url: str, status: int, media_type: str, headers: header_fields.Headers) -> Analysis | None:
+    """What a response that is not 2xx says; None if its body does."""
+    if status not in REDIRECTS:
+        return Analysis(media_type, base=url, error=NOWHERE if 300 <= status < 400 else None)
+    targets = header_fields.locations(headers)
+    return _redirect(url, media_type, targets) if targets or status != CHOICES else None
+
+
 def _redirect(url: str, media_type: str, targets: list[str]) -> Analysis:
     if len(targets) > 1:
         return Analysis(media_type, base=url, error=f"{len(targets)} different Location headers, none is followed")
@@ -162,7 +172,7 @@ def _redirect(url: str, media_type: str, targets: list[str]) -> Analysis:
 def page_html(
     status: int, headers: header_fields.Headers, raw: bytes, *, html_bytes_max: int
 ) -> tuple[bytes, str] | None:
-    """The HTML of a response in UTF-8, and the charset that it was in; None for what `analyse` does not look into."""
+    """The HTML of a response in UTF-8, and the charset that it was in; None for what has no records."""
     if not 200 <= status < 300:
         return None
     content_type = header_fields.content_type(headers)
@@ -193,7 +203,7 @@ def page_links(
     targets = header_fields.locations(headers) if status in REDIRECTS else []
     if targets:
         return [PageLink(_target(targets[0], url), "redirect", "")] if len(targets) == 1 else []
-    if not 200 <= status < 300:
+    if not 200 <= status < 300 and status != CHOICES:
         return []
     content_type = header_fields.content_type(headers)
     media_type = charset.media_type_of(content_type)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
-from dhtcrawl.crawl.analysis import REDIRECTS
+from dhtcrawl.crawl.analysis import CHOICES, REDIRECTS
 from dhtcrawl.fetch.guard import NODE_REFUSES
 from dhtcrawl.storage.store.outcomes import is_content
 from dhtcrawl.storage.store.records import SkipReason
@@ -67,7 +67,9 @@ def _target(step: Answer) -> str | None:
     status, target = step.get("status"), step.get("final_url")
     if not isinstance(status, int) or not isinstance(target, str) or not 300 <= status < 400:
         return None
-    return None if step.get("error") or (target == step.get("url") and status not in REDIRECTS) else target
+    # What lists choices leads to none of them by itself.
+    leads = status in REDIRECTS and status != CHOICES
+    return None if step.get("error") or (target == step.get("url") and not leads) else target
 
 
 def _circle(steps: Sequence[Answer], target: str) -> str:

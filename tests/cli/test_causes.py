@@ -85,6 +85,13 @@ async def test_a_seed_that_answers_with_an_error_is_told_with_its_status(status:
     assert remedy in error
 
 
+async def test_a_seed_that_lists_choices_leads_not_back_to_itself() -> None:
+    choices = (300, *page()[1:])
+    _, _, error, _ = await told(lambda url: choices if url == SEED else (404, {}, b""))
+    assert error.startswith(f"nothing but redirects and errors was fetched: {SEED}: answers 300 (Multiple Choices)")
+    assert "itself" not in error
+
+
 @pytest.mark.parametrize("kind", [FetchFailureKind.DNS, FetchFailureKind.CONNECT, FetchFailureKind.TIMEOUT])
 async def test_a_seed_without_an_answer_is_told_with_its_failure(kind: FetchFailureKind) -> None:
     summary, code, error, _ = await told(lambda url: kind)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.crawl.analysis import NOWHERE, Analysis, analyse
+from dhtcrawl.crawl.analysis import NOWHERE, Analysis, PageLink, PageRecords, analyse, page_links
 from dhtcrawl.url import URL_CHARS_MAX
 
 URL = "http://a/dir/page"
@@ -39,7 +39,7 @@ def test_a_meta_refresh_is_a_link_and_meta_nofollow_speaks_for_all() -> None:
     assert (look(shy, HTML).hrefs, look(shy, HTML).nofollow) == ([], ["x", "y"])
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
 def test_a_redirect_leads_to_its_location_and_nowhere_else(status: int) -> None:
     found = look(b"<a href=x>", HTML, ("location", "/there"), status=status)
     assert (found.redirect, found.hrefs) == ("/there", [])
@@ -75,9 +75,39 @@ def test_codings_in_several_lines_are_undone_one_after_the_other() -> None:
     assert look(once, HTML, ("content-encoding", "gzip"), ("content-encoding", "gzip")).hrefs == ["x"]
 
 
-@pytest.mark.parametrize("status", [300, 304, 302])
-def test_without_a_location_there_is_no_redirect(status: int) -> None:
-    assert look(b"", status=status).redirect is None
+@pytest.mark.parametrize("status", [300, 302, 304, 305, 306, 399])
+def test_without_a_location_there_is_no_redirect_and_the_page_says_so(status: int) -> None:
+    found = look(b"", status=status)
+    assert (found.redirect, found.error) == (None, NOWHERE)
+
+
+@pytest.mark.parametrize("status", [304, 305, 306, 399])
+def test_what_is_no_redirect_here_leads_nowhere_whatever_its_location(status: int) -> None:
+    found = look(b"<a href=x>", HTML, ("location", "/there"), status=status)
+    assert (found.redirect, found.hrefs, found.error) == (None, [], NOWHERE)
+
+
+def test_choices_without_a_location_are_the_links_of_the_page() -> None:  # RFC 9110, 15.4.1
+    found = look(b"<title>Two</title><a href=x><a href=y>", HTML, status=300)
+    assert (found.redirect, found.hrefs, found.title, found.error) == (None, ["x", "y"], "Two", None)
+    assert look(b"{}", ("content-type", "application/json"), status=300).error == NOWHERE
+    choices = page_links(URL, 300, [HTML], b"<a href=x>", html_bytes_max=1_000)
+    assert choices == [PageLink("http://a/dir/x", "a", "")]
+    chosen = page_links(URL, 300, [HTML, ("location", "/z")], b"<a href=x>", html_bytes_max=1_000)
+    assert chosen == [PageLink("http://a/z", "redirect", "")]
+
+
+def test_records_are_those_of_2xx_pages() -> None:
+    asked: list[bytes] = []
+
+    def find(html: bytes, charset: str) -> PageRecords:
+        asked.append(html)
+        return PageRecords("[]", None, None)
+
+    for status in (200, 300):
+        found = analyse(URL, status, [HTML], b"<a href=x>", html_bytes_max=1_000, find_records=find)
+        assert found.hrefs == ["x"]
+    assert asked == [b"<a href=x>"]
 
 
 @pytest.mark.parametrize("status", [400, 404, 410, 500, 503, 199])
