@@ -271,7 +271,7 @@ def test_every_element_that_leads_on_is_explained_and_no_other() -> None:
     }
     refresh = ('meta` with `http-equiv="refresh"', "the URL in `content")
     for before in ("", "<!--" + "<" * TREE_TAGS_MAX + "-->"):  # parsed, and scanned
-        followed = {refresh} if extract(f'{before}<meta http-equiv="refresh" content="0; url=x">').refresh else set()
+        followed = {refresh} if extract(f'{before}<meta http-equiv="refresh" content="0; url=x">').refreshes else set()
         for element, attribute in URLS_IN_HTML:
             tag = f"<{element} {attribute}=x>"
             if extract(f"{before}<frameset>{tag}" if element == "frame" else before + tag).hrefs:

@@ -125,8 +125,8 @@ def analyse(
     left = [] if follow is None else [href for href in hrefs if href not in follow]
     if follow is not None:
         hrefs = [href for href in hrefs if href in follow]
-    if page.refresh is not None:
-        hrefs = [*hrefs, page.refresh]
+    if page.refreshes:
+        hrefs = hrefs + page.refreshes
     written = _Links(hrefs, nofollow, [page.base] if page.base is not None else [], left)
     found = written.in_charset(query_charset or name)
     return Analysis(

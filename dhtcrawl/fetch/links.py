@@ -69,13 +69,14 @@ class PageLinks(NamedTuple):
     `hrefs` and `nofollow` are in document order, without doubles and without
     fragments, scripts and mail addresses; a link that is to be followed
     somewhere on the page is in `hrefs` only. `base` is the first base href as
-    written: where it is no http(s) URL it does not count.
+    written: where it is no http(s) URL it does not count. Of refreshes there may
+    be several, such as one in `<noscript>`.
     """
 
     base: str | None
     hrefs: list[str]
     nofollow: list[str]
-    refresh: str | None
+    refreshes: list[str]
     title: str | None
     meta_nofollow: bool
 
@@ -146,8 +147,7 @@ def written_links(html: bytes | str, *, xhtml: bool = False) -> tuple[str | None
     for tag, attributes in tags:
         if tag not in _LEADS_IN:
             head.take(tag, attributes)
-    if head.refresh is not None:
-        found.append(WrittenLink("meta-refresh", head.refresh, ""))
+    found += [WrittenLink("meta-refresh", refresh, "") for refresh in head.refreshes]
     return head.base, found
 
 
@@ -245,13 +245,13 @@ def _attributes_of(node: LexborNode) -> dict[str, str]:
 
 
 class _Head:
-    """What a page says of itself: the first base and title, the first refresh that leads somewhere, `nofollow`."""
+    """What a page says of itself: the first base and title, refreshes that lead somewhere, `nofollow`."""
 
-    __slots__ = ("base", "nofollow", "refresh", "templates", "title")
+    __slots__ = ("base", "nofollow", "refreshes", "templates", "title")
 
     def __init__(self) -> None:
         self.base: str | None = None
-        self.refresh: str | None = None
+        self.refreshes: list[str] = []
         self.title: str | None = None
         self.nofollow = False
         self.templates = 0  # open ones; what stands in them is not said of this page
@@ -264,7 +264,9 @@ class _Head:
         elif self.templates:
             return
         elif tag == "meta":
-            self.refresh = self.refresh or _refresh_of(attributes)
+            refresh = _refresh_of(attributes)
+            if refresh is not None:
+                self.refreshes.append(refresh)
             self.nofollow = self.nofollow or _says_nofollow(attributes)
         elif tag == "base" and self.base is None and "href" in attributes:
             self.base = (attributes["href"] or "").strip(_SPACE)
@@ -294,7 +296,7 @@ def collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
         else:
             hrefs[href] = None
     nowhere_followed = [href for href in nofollow if href not in hrefs]
-    return PageLinks(head.base, list(hrefs), nowhere_followed, head.refresh, head.title, head.nofollow)
+    return PageLinks(head.base, list(hrefs), nowhere_followed, head.refreshes, head.title, head.nofollow)
 
 
 def collect_plain(
@@ -309,7 +311,7 @@ def collect_plain(
     if left:
         followed = set(found)
         left = [href for href in left if href not in followed]
-    return PageLinks(told.base, found, left, told.refresh, told.title, told.nofollow)
+    return PageLinks(told.base, found, left, told.refreshes, told.title, told.nofollow)
 
 
 def _fetched(hrefs: list[str]) -> list[str]:

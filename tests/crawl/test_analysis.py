@@ -35,6 +35,7 @@ def test_links_are_relative_to_the_base_element() -> None:
 def test_a_meta_refresh_is_a_link_and_meta_nofollow_speaks_for_all() -> None:
     page = b"<meta http-equiv=refresh content='0; url=/next'><a href=x>"
     assert look(page, HTML).hrefs == ["x", "/next"]
+    assert look(b"<meta http-equiv=refresh content='9; url=/more'>" + page, HTML).hrefs == ["x", "/more", "/next"]
     shy = b"<meta name=robots content=nofollow><a href=x><a href=y rel=nofollow>"
     assert (look(shy, HTML).hrefs, look(shy, HTML).nofollow) == ([], ["x", "y"])
 

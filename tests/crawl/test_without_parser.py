@@ -25,6 +25,7 @@ PARTS = (
 )  # fmt: skip
 RARE = (
     "<base href=/d1/>", "<meta name=robots content=nofollow>", '<meta http-equiv=refresh content="0;{}">',
+    '<noscript><meta http-equiv=refresh content="0;{}"></noscript><meta http-equiv=refresh content="9;p3">',
     "<title>{}</title>", "<style>a > b {{}}</style>", "<a href='{}", "<frame src={}>", "<base>",
 )  # fmt: skip
 

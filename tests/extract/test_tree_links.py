@@ -27,6 +27,7 @@ def of_tree(page: bytes) -> PageLinks | None:
         b"<a href=x>1</a><area href=y><iframe src=z></iframe><a href=w>2</a>",
         b"<frameset><frame src=x></frameset>",
         b"<meta http-equiv=refresh content='0;/x'><meta name=robots content=nofollow><a href=y>1</a>",
+        b"<noscript><meta http-equiv=refresh content='0;/x'></noscript><meta http-equiv=refresh content='5;/y'>",
         b"<svg><title>no</title><a href=x>1</a></svg><title>yes</title>",
         b"<p>&amp; <a href='?a=1&amp;b=2&copy=3'>1</a>",
         b"",

@@ -9,7 +9,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dhtcrawl.fetch import links
-from dhtcrawl.fetch.links import LINKS_MAX, TITLE_CHARS_MAX, TREE_BYTES_MAX, TREE_TAGS_MAX, PageLinks, extract, title_of
+from dhtcrawl.fetch.links import (
+    LINKS_MAX,
+    TITLE_CHARS_MAX,
+    TREE_BYTES_MAX,
+    TREE_TAGS_MAX,
+    PageLinks,
+    WrittenLink,
+    extract,
+    title_of,
+    written_links,
+)
 
 # Enough to have a page scanned rather than parsed, and nothing that changes what it says.
 SCANNED = "<!--" + "<" * TREE_TAGS_MAX + "-->"
@@ -88,7 +98,21 @@ def test_the_first_base_with_an_href_counts(before: str) -> None:
 )
 def test_a_refresh_names_a_url_in_many_ways(before: str, content: str, url: str | None) -> None:
     quoted = content.replace('"', "&quot;")
-    assert extract(f'{before}<meta http-equiv=" Refresh" content="{quoted}">').refresh == url
+    assert extract(f'{before}<meta http-equiv=" Refresh" content="{quoted}">').refreshes == (
+        [] if url is None else [url]
+    )
+
+
+@both_ways
+def test_all_refreshes_count_whichever_a_browser_takes(before: str) -> None:
+    page = (
+        "<noscript><meta http-equiv=refresh content='0;nojs'></noscript><meta http-equiv=refresh content='5;url=own'>"
+    )
+    assert extract(before + page).refreshes == ["nojs", "own"]
+    assert written_links(before + page)[1] == [
+        WrittenLink("meta-refresh", "nojs", ""),
+        WrittenLink("meta-refresh", "own", ""),
+    ]
 
 
 @both_ways
@@ -139,7 +163,7 @@ def test_bytes_that_are_no_text_do_no_harm(before: str) -> None:
     assert found.hrefs[1:] == ["ok"]
     assert extract(before + "<a href='\ud800'>").hrefs == ["?"]
     for nothing in (b"", "", b"\0", b"\xef\xbb\xbf"):
-        assert extract(nothing) == PageLinks(None, [], [], None, None, False)
+        assert extract(nothing) == PageLinks(None, [], [], [], None, False)
 
 
 def test_a_page_has_at_most_so_many_links() -> None:
@@ -231,9 +255,9 @@ def test_links_in_a_template_count_and_what_it_says_of_a_page_does_not(before: s
     # A page may open a shadow tree by it, which people see.
     said = "<base href=/no/><title>no</title><meta name=robots content=none><meta http-equiv=refresh content='0;no'>"
     page = f"<template shadowrootmode=open><a href=in></a><TEMPLATE>{said}</Template>{said}</template >"
-    assert extract(before + page + "<a href=out>") == PageLinks(None, ["in", "out"], [], None, None, False)
+    assert extract(before + page + "<a href=out>") == PageLinks(None, ["in", "out"], [], [], None, False)
     after = extract(before + page + said.replace("no", "yes").replace("none", "all"))
-    assert (after.base, after.refresh, after.title) == ("/yes/", "yes", "yes")
+    assert (after.base, after.refreshes, after.title) == ("/yes/", ["yes"], "yes")
     drawing = "<svg><template><desc><base href=/yes/></desc></template></svg>"
     assert extract(before + drawing).base == "/yes/"
     assert extract(before + "</template><template>" + drawing + "</template><base href=/x/>").base == "/x/"
@@ -256,7 +280,8 @@ def test_a_script_within_a_comment_of_a_script_hides_its_end(before: str) -> Non
 TAGS = [
     "<a href=x>", "</a>", "<a href='y' rel=nofollow>", '<a href="z&amp;&lt">', "<area href=a>", "<iframe src=i>",
     "</iframe>", "<base href=/b/>", "<title>", "</title>", "<div title='<a href=no>'>", "</div>", "<p>", "</p>",
-    "<meta name=robots content=nofollow>", "<meta http-equiv=refresh content='1;url=r'>", "<!--", "-->", "<!", ">", "<",
+    "<meta name=robots content=nofollow>", "<meta http-equiv=refresh content='1;url=r'>", "<!--", "<noscript>",
+    "</noscript>", "<meta http-equiv=refresh content='0;s'>", "-->", "<!", ">", "<",
     "text", "<script>", "</script>", "<style>", "</style >", "<b>", "</b>", '"', "'", "<a href", "=", "/", " ", "<li>",
     "<A HREF=Q/>", "<a x=1 x=2 href=h href=i>", "<textarea>", "</textarea>", "<abbr>", "<x-a href=n>", "</ a>", "<?",
     "é",
@@ -295,7 +320,7 @@ def test_any_bytes_are_a_page(junk: bytes, tokens: list[str]) -> None:
     page = "".join(tokens).encode() + junk + "".join(reversed(tokens)).encode()
     scanned = SCANNED.encode() + page
     for found in (extract(page), extract(scanned), extract(page.decode("latin-1")), extract(page, xhtml=True)):
-        for text in (*found.hrefs, *found.nofollow, found.base or "", found.title or "", found.refresh or ""):
+        for text in (*found.hrefs, *found.nofollow, found.base or "", found.title or "", *found.refreshes):
             text.encode()
 
 
