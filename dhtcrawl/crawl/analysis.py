@@ -119,15 +119,9 @@ def analyse(
             )
     if page is None:
         page = links.extract(html, xhtml=xhtml)
-    hrefs, nofollow = page.hrefs, page.nofollow
-    if page.meta_nofollow:
-        hrefs, nofollow = [], hrefs + nofollow
-    left = [] if follow is None else [href for href in hrefs if href not in follow]
-    if follow is not None:
-        hrefs = [href for href in hrefs if href in follow]
-    if page.refreshes:
-        hrefs = hrefs + page.refreshes
-    written = _Links(hrefs, nofollow, [page.base] if page.base is not None else [], left)
+    if page.cut:
+        error = error or _cut(f"{links.LINKS_MAX} tags")
+    written = _written(page, follow)
     found = written.in_charset(query_charset or name)
     return Analysis(
         charset.type_of_html(media_type),
@@ -141,6 +135,10 @@ def analyse(
         records=records,
         left=found.left,
     )
+
+
+def _cut(first: str) -> str:
+    return f"only the first {first} were read for links"
 
 
 def _by_rules(
@@ -196,6 +194,19 @@ class _Links(NamedTuple):
         return self if all(map(is_, encoded, self)) else _Links(*encoded)
 
 
+def _written(page: links.PageLinks, follow: frozenset[str] | None) -> _Links:
+    """The links of a page as they are written; `follow` as in `PageRecords`."""
+    hrefs, nofollow = page.hrefs, page.nofollow
+    if page.meta_nofollow:
+        hrefs, nofollow = [], hrefs + nofollow
+    left = [] if follow is None else [href for href in hrefs if href not in follow]
+    if follow is not None:
+        hrefs = [href for href in hrefs if href in follow]
+    if page.refreshes:
+        hrefs = hrefs + page.refreshes
+    return _Links(hrefs, nofollow, [page.base] if page.base is not None else [], left)
+
+
 def page_links(
     url: str, status: int, headers: header_fields.Headers, raw: bytes, *, html_bytes_max: int
 ) -> list[PageLink]:
@@ -232,13 +243,15 @@ def _html_of(
     encoding = header_fields.content_encoding(headers)
     if not charset.may_be_html(media_type):
         return None, "", None
-    error = None
+    cut = len(raw) > html_bytes_max
+    data, error = raw[:html_bytes_max], None
     if encoding:
-        decoded = body.decode(raw, encoding, html_bytes_max)
-        data, error = decoded.data, decoded.error
-    else:
-        data = raw[:html_bytes_max] if len(raw) > html_bytes_max else raw
+        decoded = body.decode(data, encoding, html_bytes_max)
+        # That what was cut off by us is missing is no error of the site.
+        data, cut, error = decoded.data, cut or decoded.truncated, None if cut else decoded.error
     if not charset.looks_like_html(media_type, data):
         return None, "", error
+    if cut:
+        error = error or _cut(f"{html_bytes_max} bytes (fetch.html_bytes_max)")
     name = charset.charset_of(data, content_type, xml=media_type == _XHTML)
     return data if name == "utf-8" else decode(data, name), name, error

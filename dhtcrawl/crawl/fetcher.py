@@ -236,7 +236,8 @@ class Fetcher:
             without_parser = partial(self._parts.discovery.without_parser, url=task.url, depth=task.depth)
             analysis = look(content.data, without_parser=without_parser)
         else:
-            analysis = await self._s.offload(lambda: look(content.head(self._html_bytes_max)))
+            # By one byte more it is seen that something is cut off.
+            analysis = await self._s.offload(lambda: look(content.head(self._html_bytes_max + 1)))
         found = self._parts.discovery.discover(task.url, analysis, depth=task.depth, hops=task.hops, seed=task.seed)
         fields: dict[str, Any] = {
             "url": task.url,

@@ -21,6 +21,8 @@ from dhtcrawl.fetch.candidates import begins_hiding, tag_of
 from dhtcrawl.fetch.open_elements import OpenElements
 from dhtcrawl.fetch.tags import scan, scan_for
 
+_Tag = tuple[str, Mapping[str, str | None]]
+
 PRODUCT_TOKEN = "dhtcrawl"
 LINKS_MAX = 100_000  # tags looked at on a page; the largest honest index pages have tens of thousands
 TITLE_CHARS_MAX = 500
@@ -70,7 +72,8 @@ class PageLinks(NamedTuple):
     fragments, scripts and mail addresses; a link that is to be followed
     somewhere on the page is in `hrefs` only. `base` is the first base href as
     written: where it is no http(s) URL it does not count. Of refreshes there may
-    be several, such as one in `<noscript>`.
+    be several, such as one in `<noscript>`. A page that is `cut` has more than
+    `LINKS_MAX` tags that could say something, and these are the first.
     """
 
     base: str | None
@@ -79,6 +82,7 @@ class PageLinks(NamedTuple):
     refreshes: list[str]
     title: str | None
     meta_nofollow: bool
+    cut: bool = False
 
 
 class WrittenLink(NamedTuple):
@@ -101,7 +105,9 @@ _LEADS_NOWHERE = LinkCandidate(None, False)
 
 def extract(html: bytes | str, *, xhtml: bool = False) -> PageLinks:
     """The links of a page, which is read as XML if it is `xhtml`; bytes are read as UTF-8. Never raises."""
-    return collect(_tags_of(html, xhtml))
+    tags, beyond = _tags_of(html, xhtml)
+    found = collect(tags)
+    return found if next(beyond, None) is None else found._replace(cut=True)
 
 
 def candidate_of(text: bytes) -> LinkCandidate | None:
@@ -142,7 +148,7 @@ def title_of(html: bytes) -> str | None:
 
 def written_links(html: bytes | str, *, xhtml: bool = False) -> tuple[str | None, list[WrittenLink]]:
     """The first base href of a page, and each of the links that `extract` finds, as often as it stands there."""
-    tags = list(_tags_of(html, xhtml))
+    tags = list(_tags_of(html, xhtml)[0])
     head, found = _Head(), _written(tags, _LEADS_IN)
     for tag, attributes in tags:
         if tag not in _LEADS_IN:
@@ -156,9 +162,7 @@ def embedded_links(html: bytes | str, *, xhtml: bool = False) -> list[WrittenLin
     return _written(_embedded(utf_8(html), xhtml), _EMBEDS)
 
 
-def _written(
-    tags: Iterable[tuple[str, Mapping[str, str | None]]], attribute_of: Mapping[str, str]
-) -> list[WrittenLink]:
+def _written(tags: Iterable[_Tag], attribute_of: Mapping[str, str]) -> list[WrittenLink]:
     found = []
     for tag, attributes in tags:
         name = attribute_of.get(tag)
@@ -179,7 +183,7 @@ def is_small(page: bytes) -> bool:
     return len(page) <= TREE_BYTES_MAX and page.count(b"<") <= TREE_TAGS_MAX
 
 
-def _embedded(page: bytes, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str | None]]]:
+def _embedded(page: bytes, xhtml: bool) -> Iterable[_Tag]:
     if xhtml:
         return islice(_scan_xhtml(page, _EMBEDS.keys()), LINKS_MAX)
     if is_small(page):
@@ -189,27 +193,27 @@ def _embedded(page: bytes, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str 
     return islice(scan_for(page, _EMBEDS.keys()), LINKS_MAX)
 
 
-def _scan_xhtml(page: bytes, *names: Set[str]) -> Iterator[tuple[str, Mapping[str, str | None]]]:
+def _scan_xhtml(page: bytes, *names: Set[str]) -> Iterator[_Tag]:
     # Most sites have no XHTML, and its patterns take a start longer than one page.
     from dhtcrawl.fetch.xhtml import scan_xhtml
 
     yield from scan_xhtml(page.decode("utf-8", "replace"), *names)
 
 
-def _tags_of(html: bytes | str, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str | None]]]:
+def _tags_of(html: bytes | str, xhtml: bool) -> tuple[Iterable[_Tag], Iterator[_Tag]]:
+    """The tags of a page that are looked at, and once these are taken those that are not."""
     page = utf_8(html)
-    if xhtml:
-        return islice(_scan_xhtml(page), LINKS_MAX)
-    if is_small(page):
+    if not xhtml and is_small(page):
         parsed = _parsed(page)
         if parsed is not None:
-            return parsed
-    return islice(scan(page), LINKS_MAX)
+            return parsed, iter(())
+    tags: Iterator[_Tag] = _scan_xhtml(page) if xhtml else scan(page)
+    return islice(tags, LINKS_MAX), tags
 
 
-def _parsed(page: bytes) -> list[tuple[str, Mapping[str, str | None]]] | None:
+def _parsed(page: bytes) -> list[_Tag] | None:
     """The same tags as `scan` yields, from a tree; None if it has a `<template>`, which lexbor does not search."""
-    found: list[tuple[str, Mapping[str, str | None]]] = []
+    found: list[_Tag] = []
     for node in LexborHTMLParser(page).css(_SELECTED):
         tag = node.tag
         if tag == "a" or tag in _TAGS:
@@ -274,7 +278,7 @@ class _Head:
             self.title = _title_of(attributes["text"] or "")
 
 
-def collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
+def collect(tags: Iterable[_Tag]) -> PageLinks:
     """What the tags of a page say, which are those that `fetch.tags.scan` yields, in order."""
     head = _Head()
     # Dicts, for order and uniqueness at once.
@@ -299,9 +303,7 @@ def collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
     return PageLinks(head.base, list(hrefs), nowhere_followed, head.refreshes, head.title, head.nofollow)
 
 
-def collect_plain(
-    head: Iterable[tuple[str, Mapping[str, str | None]]], hrefs: list[str], nofollow: list[str] | None = None
-) -> PageLinks:
+def collect_plain(head: Iterable[_Tag], hrefs: list[str], nofollow: list[str] | None = None) -> PageLinks:
     """What `collect` finds of a page: its other tags, the links that are followed in order, and those that are not."""
     told = _Head()
     for tag, attributes in head:

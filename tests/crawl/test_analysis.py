@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.crawl.analysis import NOWHERE, Analysis, PageLink, PageRecords, analyse, page_links
+from dhtcrawl.fetch.links import LINKS_MAX
 from dhtcrawl.url import URL_CHARS_MAX
 
 URL = "http://a/dir/page"
@@ -138,12 +139,31 @@ def test_a_compressed_body_is_read_up_to_the_limit() -> None:
     page = gzip.compress(b"<a href=near>" + b" " * 10_000 + b"<a href=far>")
     coded = ("content-encoding", "gzip")
     assert look(page, HTML, coded).hrefs == ["near", "far"]
-    assert look(page, HTML, coded, html_bytes_max=5_000).hrefs == ["near"]
+    assert look(page, HTML, coded).error is None
+    found = look(page, HTML, coded, html_bytes_max=5_000)
+    assert (found.hrefs, found.error) == (["near"], TOO_LONG)
+    # The rest of the body is not even decoded.
+    noise = gzip.compress(b"<a href=near>" + bytes(range(256)) * 40, compresslevel=0)
+    found = look(noise, HTML, coded, html_bytes_max=5_000)
+    assert (found.hrefs, found.error) == (["near"], TOO_LONG)
 
 
-def test_a_long_body_is_read_up_to_the_limit() -> None:
+TOO_LONG = "only the first 5000 bytes (fetch.html_bytes_max) were read for links"
+
+
+def test_a_long_body_is_read_up_to_the_limit_and_says_so() -> None:
     page = b"<a href=near>" + b" " * 10_000 + b"<a href=far>"
-    assert look(page, HTML, html_bytes_max=5_000).hrefs == ["near"]
+    found = look(page, HTML, html_bytes_max=5_000)
+    assert (found.hrefs, found.error) == (["near"], TOO_LONG)
+    assert look(page, HTML, html_bytes_max=len(page)).error is None
+    assert look(b"\x89PNG" + page, html_bytes_max=5_000).error is None
+    assert look(page, HTML, ("location", "/x"), status=302, html_bytes_max=5_000).error is None
+
+
+def test_a_page_with_too_many_tags_says_so() -> None:
+    page = b"<a href=x>" * (LINKS_MAX + 1)
+    assert look(page, HTML).error == "only the first 100000 tags were read for links"
+    assert look(page[10:], HTML).error is None
 
 
 def test_a_body_that_does_not_decode_is_an_error_and_keeps_what_came() -> None:

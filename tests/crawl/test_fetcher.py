@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dhtcrawl.config import FetchSettings
 from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.fetch.host_access import LeaseLost, UnleasedHosts
 from dhtcrawl.fetch.http import FetchFailureKind
@@ -47,6 +48,15 @@ async def test_a_page_is_handed_in_with_its_links() -> None:
     assert [given.result for given in world.assignment.told] == [TaskResult.PAGE]
     assert world.parts.counters.fetches == 1
     assert world.frontier.in_flight == 0
+
+
+async def test_a_page_that_is_too_long_to_be_read_for_links_says_so() -> None:
+    size = FetchSettings().html_bytes_max
+    for more, error in ((0, None), (1, f"only the first {size} bytes (fetch.html_bytes_max) were read for links")):
+        world = await after((200, HTML, b"<a href=/x>".ljust(size + more)))
+        page = world.handed_in().fetched[0].page
+        assert page is not None
+        assert (page.fields["error"], page.fields["bytes"]) == (error, size + more)
 
 
 async def test_what_the_seeds_allow_is_found_once_however_many_pages_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,9 +166,13 @@ def test_bytes_that_are_no_text_do_no_harm(before: str) -> None:
         assert extract(nothing) == PageLinks(None, [], [], [], None, False)
 
 
-def test_a_page_has_at_most_so_many_links() -> None:
+def test_a_page_has_at_most_so_many_links_and_says_if_it_had_more() -> None:
     page = b"".join(b"<a href=%d>" % number for number in range(LINKS_MAX + 10))
-    assert len(extract(page).hrefs) == LINKS_MAX
+    found = extract(page)
+    assert (len(found.hrefs), found.cut) == (LINKS_MAX, True)
+    whole = extract(page[: page.index(b"<a href=%d>" % LINKS_MAX)] + b"<p>" * 10)
+    assert (len(whole.hrefs), whole.cut) == (LINKS_MAX, False)
+    assert extract(b"<a href='x'/>" * (LINKS_MAX + 1), xhtml=True).cut
 
 
 HIDING = ("title", "style", "script", "textarea", "xmp", "iframe", "noembed", "noframes")
