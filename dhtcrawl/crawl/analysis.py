@@ -12,7 +12,8 @@ from operator import is_
 from typing import NamedTuple
 
 from dhtcrawl.encodings import decode
-from dhtcrawl.fetch import body, charset, header_fields, links
+from dhtcrawl.fetch import charset, header_fields, links
+from dhtcrawl.fetch.coded_body import decoded_body
 from dhtcrawl.query_charset import UTF_8, in_charset
 from dhtcrawl.url import canonicalize
 
@@ -240,15 +241,13 @@ def _html_of(
     """A page's HTML, as UTF-8 or text, and its charset; None for what is no HTML; and what broke while decoding."""
     if not raw:
         return None, "", None
-    encoding = header_fields.content_encoding(headers)
     if not charset.may_be_html(media_type):
         return None, "", None
-    cut = len(raw) > html_bytes_max
-    data, error = raw[:html_bytes_max], None
-    if encoding:
-        decoded = body.decode(data, encoding, html_bytes_max)
-        # That what was cut off by us is missing is no error of the site.
-        data, cut, error = decoded.data, cut or decoded.truncated, None if cut else decoded.error
+    beside_type = header_fields.beside_type(headers)
+    if beside_type:
+        data, cut, error = decoded_body(beside_type, raw, html_bytes_max)
+    else:
+        data, cut, error = raw[:html_bytes_max], len(raw) > html_bytes_max, None
     if not charset.looks_like_html(media_type, data):
         return None, "", error
     if cut:

@@ -160,6 +160,12 @@ def decode(data: bytes, content_encoding: str | None, limit: int) -> Decoded:
     return _gathered(_limited(stream, limit, fate), fate)
 
 
+def begins_coded(data: bytes, codings: str) -> bool:
+    """Whether a body begins as the last one of its codings does; False for codings that begin with anything."""
+    coding = _CODINGS.get(codings.rpartition(",")[2].strip().lower())
+    return coding is not None and data.startswith(coding.member)
+
+
 def _gathered(stream: Iterator[bytes], fate: _Fate) -> Decoded:
     # BytesIO hands its buffer out without a copy; a join would need twice the limit.
     result = io.BytesIO()

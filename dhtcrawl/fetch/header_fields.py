@@ -15,10 +15,21 @@ from dhtcrawl.url import URL_CHARS_MAX
 
 Headers = Sequence[tuple[str, str]]
 
+# As a response has it, and as the archive does (`dhtcrawl.fetch.heads`).
+_TRANSFER = frozenset(("transfer-encoding", "x-archive-orig-transfer-encoding"))
+_CODING = "content-encoding"
+_NO_CODINGS = frozenset(("", "chunked", "identity"))
+_BESIDE_TYPE = _TRANSFER | {_CODING}
+
 
 def lines_of(headers: Headers, name: str) -> list[str]:
     """The values of all lines of the header, in their order."""
     return [value for key, value in headers if key == name]
+
+
+def beside_type(headers: Headers) -> Headers:
+    """The lines that say something of a page, but for its Content-Type: for most pages none has to be looked at."""
+    return [line for line in headers if line[0] in _BESIDE_TYPE and (line[1] != "chunked" or line[0] == _CODING)]
 
 
 def content_type(headers: Headers) -> str | None:
@@ -28,8 +39,20 @@ def content_type(headers: Headers) -> str | None:
 
 def content_encoding(headers: Headers) -> str | None:
     """The list of content codings; None without one."""
+    lines = lines_of(headers, _CODING)
     # A line that is repeated comes from a proxy that adds what was there already: the body is coded once.
-    return ", ".join(dict.fromkeys(lines_of(headers, "content-encoding"))) or None
+    if len(lines) > 1:
+        return ", ".join(dict.fromkeys(lines)) or None
+    return lines[0] or None if lines else None
+
+
+def transfer_coding(headers: Headers) -> str | None:
+    """The list of transfer codings, but for `chunked`; None without one."""
+    lines = [value for key, value in headers if key in _TRANSFER]
+    if not lines:
+        return None
+    codings = [coding.strip() for coding in ",".join(lines).lower().split(",")]
+    return ", ".join([coding for coding in codings if coding not in _NO_CODINGS]) or None
 
 
 def locations(headers: Headers) -> list[str]:

@@ -77,6 +77,15 @@ def test_codings_in_several_lines_are_undone_one_after_the_other() -> None:
     assert look(once, HTML, ("content-encoding", "gzip"), ("content-encoding", "gzip")).hrefs == ["x"]
 
 
+def test_a_page_with_a_transfer_coding_has_its_links() -> None:
+    once = gzip.compress(b"<a href=x>")
+    for name in ("transfer-encoding", "x-archive-orig-transfer-encoding"):
+        assert look(once, HTML, (name, "gzip, chunked")).hrefs == ["x"]
+        assert look(b"<a href=x>", HTML, (name, "chunked")).error is None
+    told = look(b"<a href=x>", HTML, ("transfer-encoding", "deflate, chunked"))
+    assert (told.hrefs, told.error) == (["x"], "transfer-encoding: 'deflate' is not undone")
+
+
 @pytest.mark.parametrize("status", [300, 302, 304, 305, 306, 399])
 def test_without_a_location_there_is_no_redirect_and_the_page_says_so(status: int) -> None:
     found = look(b"", status=status)
@@ -272,7 +281,7 @@ def test_a_page_whose_queries_were_in_another_charset_keeps_that() -> None:
 
 HEADERS = st.lists(
     st.tuples(
-        st.sampled_from(["content-type", "content-encoding", "location", "x"]),
+        st.sampled_from(["content-type", "content-encoding", "transfer-encoding", "location", "x"]),
         st.one_of(
             st.sampled_from(
                 ["text/html", "text/html; charset=big5", "gzip", "br", "zstd", "deflate", "gzip, gzip", ""]
