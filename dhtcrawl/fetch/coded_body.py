@@ -24,5 +24,9 @@ def decoded_body(headers: header_fields.Headers, raw: bytes, limit: int) -> Deco
     if codings is None:
         return Decoded(data, cut, error)
     decoded = decode(data, codings, limit)
+    if encoding is not None and header_fields.is_coded_again(headers) and begins_coded(decoded.data, encoding):
+        # The proxy that repeated the line has coded the body once more.
+        again = decode(decoded.data, encoding, limit)
+        cut, decoded = cut or decoded.truncated, again
     # That what was cut off here is missing is no error of the site.
     return Decoded(decoded.data, cut or decoded.truncated, error or (None if cut else decoded.error))

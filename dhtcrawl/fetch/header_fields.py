@@ -40,10 +40,18 @@ def content_type(headers: Headers) -> str | None:
 def content_encoding(headers: Headers) -> str | None:
     """The list of content codings; None without one."""
     lines = lines_of(headers, _CODING)
-    # A line that is repeated comes from a proxy that adds what was there already: the body is coded once.
+    # A line that is repeated comes from a proxy that adds what was there already: nearly always the body is coded once.
     if len(lines) > 1:
         return ", ".join(dict.fromkeys(lines)) or None
     return lines[0] or None if lines else None
+
+
+def is_coded_again(headers: Headers) -> bool:
+    """Whether a line of Content-Encoding is repeated, so that the body may be coded twice."""
+    if len(headers) < 2:
+        return False
+    lines = lines_of(headers, _CODING)
+    return len(set(lines)) < len(lines)
 
 
 def transfer_coding(headers: Headers) -> str | None:

@@ -77,11 +77,13 @@ def test_codings_in_several_lines_are_undone_one_after_the_other() -> None:
     assert look(once, HTML, ("content-encoding", "gzip"), ("content-encoding", "gzip")).hrefs == ["x"]
 
 
-def test_a_page_with_a_transfer_coding_has_its_links() -> None:
+def test_a_page_with_a_transfer_coding_or_coded_twice_has_its_links() -> None:
     once = gzip.compress(b"<a href=x>")
     for name in ("transfer-encoding", "x-archive-orig-transfer-encoding"):
         assert look(once, HTML, (name, "gzip, chunked")).hrefs == ["x"]
         assert look(b"<a href=x>", HTML, (name, "chunked")).error is None
+    coded = ("content-encoding", "gzip")
+    assert look(gzip.compress(once), HTML, coded, coded).hrefs == ["x"]
     told = look(b"<a href=x>", HTML, ("transfer-encoding", "deflate, chunked"))
     assert (told.hrefs, told.error) == (["x"], "transfer-encoding: 'deflate' is not undone")
 

@@ -35,9 +35,16 @@ def test_a_transfer_coding_that_is_not_undone_is_told() -> None:
     assert found == Decoded(PAGE, error="transfer-encoding: 'gzip' is not undone")
 
 
+def test_a_body_coded_as_often_as_its_line_stands_there_is_undone_twice() -> None:
+    assert decoded_body([CODED, CODED], ONCE, 1_000) == Decoded(PAGE)
+    assert decoded_body([CODED, CODED], TWICE, 1_000) == Decoded(PAGE)
+    assert decoded_body([CODED], TWICE, 1_000) == Decoded(ONCE)
+    assert decoded_body([CODED, CODED, CODED], gzip.compress(TWICE), 1_000) == Decoded(ONCE)
+
+
 def test_a_body_is_cut_at_the_limit_whatever_its_coding() -> None:
     assert decoded_body([], PAGE, 10) == Decoded(PAGE[:10], truncated=True)
-    for headers, body in (([CODED], ONCE), ([("transfer-encoding", "gzip")], ONCE)):
+    for headers, body in (([CODED], ONCE), ([CODED, CODED], TWICE), ([("transfer-encoding", "gzip")], ONCE)):
         assert decoded_body(headers, body, 100) == Decoded(PAGE[:100], truncated=True)
     # Its end is missing because it was cut off here.
     stored = gzip.compress(PAGE, compresslevel=0)
