@@ -105,12 +105,15 @@ def analyse(
         if without_page is not None:
             return without_page
         find_records = None
-    html, name, error = _html_of(content_type, media_type, headers, raw, html_bytes_max)
+    beside_type = header_fields.beside_type(headers)
+    refreshes = _refreshes(url, beside_type)
+    html, name, error = _html_of(content_type, media_type, beside_type, raw, html_bytes_max)
     if html is None:
-        return Analysis(media_type, base=url, error=error or (NOWHERE if status == CHOICES else None))
+        nowhere = NOWHERE if status == CHOICES else None
+        return Analysis(media_type, base=url, hrefs=refreshes, error=error or nowhere)
     xhtml = media_type == _XHTML
     records, follow, page = _by_rules(find_records, html, name, xhtml)
-    if without_parser is not None and page is None and follow is None and not xhtml:
+    if without_parser is not None and page is None and follow is None and not (xhtml or refreshes):
         html = links.utf_8(html)
         unparsed = without_parser(html, name)
         if unparsed is not None:
@@ -122,7 +125,7 @@ def analyse(
         page = links.extract(html, xhtml=xhtml)
     if page.cut:
         error = error or _cut(f"{links.LINKS_MAX} tags")
-    written = _written(page, follow)
+    written = _written(page, follow, refreshes)
     found = written.in_charset(query_charset or name)
     return Analysis(
         charset.type_of_html(media_type),
@@ -175,7 +178,8 @@ def page_html(
     if not 200 <= status < 300:
         return None
     content_type = header_fields.content_type(headers)
-    html, name, _ = _html_of(content_type, charset.media_type_of(content_type), headers, raw, html_bytes_max)
+    beside_type = header_fields.beside_type(headers)
+    html, name, _ = _html_of(content_type, charset.media_type_of(content_type), beside_type, raw, html_bytes_max)
     return None if html is None else (links.utf_8(html), name)
 
 
@@ -195,16 +199,25 @@ class _Links(NamedTuple):
         return self if all(map(is_, encoded, self)) else _Links(*encoded)
 
 
-def _written(page: links.PageLinks, follow: frozenset[str] | None) -> _Links:
-    """The links of a page as they are written; `follow` as in `PageRecords`."""
+def _refreshes(url: str, headers: header_fields.Headers) -> list[str]:
+    """Where Refresh headers lead, whatever base the page names (HTML, "create and initialize a Document object")."""
+    found = []
+    for name, value in headers:
+        if name == header_fields.REFRESH and (target := links.refresh_target(value)) is not None:
+            found.append(canonicalize(target, url) or target)
+    return found
+
+
+def _written(page: links.PageLinks, follow: frozenset[str] | None, refreshes: list[str]) -> _Links:
+    """The links of a page as they are written, and `refreshes` from elsewhere; `follow` as in `PageRecords`."""
     hrefs, nofollow = page.hrefs, page.nofollow
     if page.meta_nofollow:
         hrefs, nofollow = [], hrefs + nofollow
     left = [] if follow is None else [href for href in hrefs if href not in follow]
     if follow is not None:
         hrefs = [href for href in hrefs if href in follow]
-    if page.refreshes:
-        hrefs = hrefs + page.refreshes
+    if page.refreshes or refreshes:
+        hrefs = hrefs + page.refreshes + refreshes
     return _Links(hrefs, nofollow, [page.base] if page.base is not None else [], left)
 
 
@@ -219,16 +232,19 @@ def page_links(
         return []
     content_type = header_fields.content_type(headers)
     media_type = charset.media_type_of(content_type)
-    html, name, _ = _html_of(content_type, media_type, headers, raw, html_bytes_max)
+    beside_type = header_fields.beside_type(headers)
+    refreshes = [PageLink(_target(href, url), "meta-refresh", "") for href in _refreshes(url, beside_type)]
+    html, name, _ = _html_of(content_type, media_type, beside_type, raw, html_bytes_max)
     if html is None:
-        return []
+        return refreshes
     xhtml = media_type == _XHTML
     base, written = links.written_links(html, xhtml=xhtml)
     written += links.embedded_links(html, xhtml=xhtml)
     found = _Links([link.href for link in written], [], [base] if base is not None else [], []).in_charset(name)
     start = (canonicalize(found.base[0], url) if found.base else None) or url
     pairs = zip(written, found.hrefs, strict=True)
-    return list(dict.fromkeys(PageLink(_target(href, start), link.kind, link.rel) for link, href in pairs))
+    on_page = [PageLink(_target(href, start), link.kind, link.rel) for link, href in pairs]
+    return list(dict.fromkeys(refreshes + on_page))
 
 
 def _target(href: str, base: str) -> str:
@@ -238,14 +254,16 @@ def _target(href: str, base: str) -> str:
 def _html_of(
     content_type: str | None, media_type: str, headers: header_fields.Headers, raw: bytes, html_bytes_max: int
 ) -> tuple[bytes | str | None, str, str | None]:
-    """A page's HTML, as UTF-8 or text, and its charset; None for what is no HTML; and what broke while decoding."""
+    """A page's HTML, as UTF-8 or text, and its charset; None for what is no HTML; and what broke while decoding.
+
+    `headers` are those beside the type.
+    """
     if not raw:
         return None, "", None
     if not charset.may_be_html(media_type):
         return None, "", None
-    beside_type = header_fields.beside_type(headers)
-    if beside_type:
-        data, cut, error = decoded_body(beside_type, raw, html_bytes_max)
+    if headers:
+        data, cut, error = decoded_body(headers, raw, html_bytes_max)
     else:
         data, cut, error = raw[:html_bytes_max], len(raw) > html_bytes_max, None
     if not charset.looks_like_html(media_type, data):

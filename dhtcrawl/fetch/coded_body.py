@@ -28,5 +28,7 @@ def decoded_body(headers: header_fields.Headers, raw: bytes, limit: int) -> Deco
         # The proxy that repeated the line has coded the body once more.
         again = decode(decoded.data, encoding, limit)
         cut, decoded = cut or decoded.truncated, again
+    if not cut and error is None:
+        return decoded
     # That what was cut off here is missing is no error of the site.
     return Decoded(decoded.data, cut or decoded.truncated, error or (None if cut else decoded.error))

@@ -19,7 +19,8 @@ Headers = Sequence[tuple[str, str]]
 _TRANSFER = frozenset(("transfer-encoding", "x-archive-orig-transfer-encoding"))
 _CODING = "content-encoding"
 _NO_CODINGS = frozenset(("", "chunked", "identity"))
-_BESIDE_TYPE = _TRANSFER | {_CODING}
+REFRESH = "refresh"
+_BESIDE_TYPE = _TRANSFER | {_CODING, REFRESH}
 
 
 def lines_of(headers: Headers, name: str) -> list[str]:

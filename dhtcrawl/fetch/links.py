@@ -338,7 +338,12 @@ def _title_of(text: str) -> str | None:
 def _refresh_of(attributes: Mapping[str, str | None]) -> str | None:
     if (attributes.get("http-equiv") or "").strip(_SPACE).lower() != "refresh":
         return None
-    match = _REFRESH.match(attributes.get("content") or "")
+    return refresh_target(attributes.get("content") or "")
+
+
+def refresh_target(value: str) -> str | None:
+    """Where a refresh leads, by the `content` of a meta tag or a `Refresh` header; None if nowhere."""
+    match = _REFRESH.match(value)
     if match is None:
         return None
     url = (match[1] or match[2] or match[3] or "").strip(_SPACE)

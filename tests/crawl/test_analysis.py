@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.crawl.analysis import NOWHERE, Analysis, PageLink, PageRecords, analyse, page_links
+from dhtcrawl.crawl.analysis import NOWHERE, Analysis, PageLink, PageRecords, Unparsed, analyse, page_links
 from dhtcrawl.fetch.links import LINKS_MAX
 from dhtcrawl.url import URL_CHARS_MAX
 
@@ -39,6 +39,29 @@ def test_a_meta_refresh_is_a_link_and_meta_nofollow_speaks_for_all() -> None:
     assert look(b"<meta http-equiv=refresh content='9; url=/more'>" + page, HTML).hrefs == ["x", "/more", "/next"]
     shy = b"<meta name=robots content=nofollow><a href=x><a href=y rel=nofollow>"
     assert (look(shy, HTML).hrefs, look(shy, HTML).nofollow) == ([], ["x", "y"])
+
+
+def test_a_refresh_header_is_a_link_of_any_response_relative_to_its_url() -> None:
+    refresh = ("refresh", "0; url=/next")
+    found = look(b"<base href=http://b/><a href=x>", HTML, refresh)
+    assert (found.base, found.hrefs) == ("http://b/", ["x", "http://a/next"])
+    for kind, body in ((HTML, b""), (("content-type", "text/plain"), b"x")):
+        assert (look(body, kind, refresh).base, look(body, kind, refresh).hrefs) == (URL, ["http://a/next"])
+    assert look(b"<a href=x>", HTML, ("refresh", "5"), ("refresh", "1; #top"), ("refresh", "1; y")).hrefs == [
+        "x", "http://a/dir/y",
+    ]  # fmt: skip
+    assert look(b"", HTML, refresh, status=404).hrefs == []
+    choices = page_links(URL, 200, [HTML, refresh], b"<base href=http://b/><a href=x>", html_bytes_max=1_000)
+    assert choices == [PageLink("http://a/next", "meta-refresh", ""), PageLink("http://b/x", "a", "")]
+
+
+def test_a_page_with_a_refresh_header_is_parsed_as_its_links_are_more_than_its_tags() -> None:
+    def without_parser(html: bytes, charset: str) -> Unparsed:
+        return Unparsed(b"", [], [], [])
+
+    for more, unparsed in ((("refresh", "0;y"), False), (("x", "0;y"), True)):
+        found = analyse(URL, 200, [HTML, more], b"<a href=x>", html_bytes_max=1_000, without_parser=without_parser)
+        assert (found.unparsed is not None) == unparsed
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
