@@ -268,6 +268,11 @@ def test_links_in_a_template_count_and_what_it_says_of_a_page_does_not(before: s
 
 
 @both_ways
+def test_in_a_drawing_href_leads_on_and_xlink_href_does_not(before: str) -> None:
+    assert extract(before + "<svg><a xlink:href=no></a><a href=x></a></svg><a xlink:href=no></a>").hrefs == ["x"]
+
+
+@both_ways
 def test_the_base_of_a_drawing_is_not_the_base_of_the_page(before: str) -> None:
     assert extract(before + "<svg><base href=/no/></svg><base href=/yes/>").base == "/yes/"
     assert extract(before + "<math><base href=/no/></math>").base is None
