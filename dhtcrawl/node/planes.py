@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -56,8 +57,8 @@ async def listen(
         try:
             await routing.listen(port, host)
         except OSError as error:
-            # uvloop's error does not give the cause.
-            raise OSError(error.errno or errno.EADDRINUSE, os.strerror(error.errno or errno.EADDRINUSE)) from error
+            cause = error.errno or _refusal(host, port)
+            raise OSError(cause, os.strerror(cause)) from error
         if outbound_only:
             routing.plane.hide()
             return routing, routing.address
@@ -69,3 +70,13 @@ async def listen(
             if port or not tries_left:
                 raise
     raise AssertionError("the last try returns or raises")
+
+
+def _refusal(host: str, port: int) -> int:
+    """Why a socket cannot be bound there, as an `errno`: uvloop does not tell, but a plain socket does."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as plain:
+        try:
+            plain.bind((host, port))
+        except OSError as error:
+            return error.errno or errno.EADDRINUSE
+    return errno.EADDRINUSE  # until a moment ago

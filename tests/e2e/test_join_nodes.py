@@ -63,3 +63,9 @@ def test_a_port_that_is_taken_is_named_and_nothing_goes_on(crawler: Crawler, tmp
         f"dhtcrawl: node 2: --listen {host}:{port}: address already in use; name another with --listen" in ended.stderr
     )
     assert "dhtcrawl: node 2 ended with exit code 2 and does not take part: the others are stopped, too" in ended.stderr
+
+
+def test_an_address_of_another_machine_is_told_from_one_that_is_taken(crawler: Crawler, tmp_path: Path) -> None:
+    ended = crawler.run("join", "--open-swarm", "--data-dir", tmp_path / "data", "--listen", "203.0.113.9:8468")
+    said = ended.ended_with(2).stderr
+    assert "--listen 203.0.113.9:8468: cannot assign requested address; name another with --listen" in said
