@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -66,8 +67,8 @@ def command(directory: str, user: str, **options: Any) -> None:
 def _next_steps(where: Path, user: str, secrets: NodeSecrets | None) -> list[str]:
     steps = [f"useradd --system --user-group --home-dir /nonexistent --shell /usr/sbin/nologin {user}"]
     if secrets is not None:
-        steps.append(f"chown {user}: {secrets.file}")
-    return [*steps, f"systemctl enable --now {where / UNIT}"]
+        steps.append(f"chown {user}: {shlex.quote(secrets.file)}")
+    return [*steps, f"systemctl enable --now {shlex.quote(str(where / UNIT))}"]
 
 
 def _executable() -> Path:

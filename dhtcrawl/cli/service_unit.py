@@ -78,7 +78,8 @@ def service_unit(command: Path, config: Path, data_dir: Path, user: str) -> str:
     in_home = any(command.is_relative_to(home) or data_dir.is_relative_to(home) for home in _HOMES)
     return _UNIT.format(
         command=_word(command),
-        config=_word(config),
+        # Elsewhere than in the arguments of a command a `$` stands for itself.
+        config=_word(config).replace("$", "$$"),
         data_dir=_word(data_dir),
         user=user,
         # systemd makes it and gives it to the user.
@@ -91,4 +92,7 @@ def service_unit(command: Path, config: Path, data_dir: Path, user: str) -> str:
 def _word(path: Path) -> str:
     """A path as one word of a unit (systemd.service(5), "Command lines")."""
     text = str(path).replace("%", "%%")
-    return text if text.isascii() and not set(text) & set(" \t\"'\\$;") else '"' + text.replace('"', '\\"') + '"'
+    if text.isascii() and not set(text) & set(" \t\"'\\$;"):
+        return text
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{quoted}"'

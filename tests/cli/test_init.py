@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -63,6 +64,12 @@ def test_init_makes_the_secret_of_a_closed_swarm_and_takes_one_that_is_there(her
     assert "secret is there already" in again.message()
 
 
+def test_what_is_to_be_done_next_works_in_any_directory(here: Here, tmp_path: Path) -> None:
+    ended = here("init", tmp_path / "a ${HOME}", "--advertise", "node1.example.org:8468")
+    steps = [shlex.split(line)[-1] for line in ended.stdout.splitlines()]
+    assert steps[1:] == [str(tmp_path / "a ${HOME}" / name) for name in ("secret", "dhtcrawl.service")]
+
+
 def test_init_writes_both_files_once_and_says_what_to_do_next(here: Here, tmp_path: Path) -> None:
     etc = tmp_path / "etc"
     options = ("--open-swarm", "--advertise", "node1.example.org:8468", "-c", "8")
@@ -115,6 +122,9 @@ def test_the_unit_makes_its_directory_where_systemd_does_and_sees_homes_only_whe
     assert "StateDirectory" not in unit
     assert '\nExecStart=/opt/dhtcrawl/bin/dhtcrawl join --config "/etc/100%%/a b.toml"\n' in unit
     assert "\nProtectHome=read-only\n" in unit
+    odd = service_unit(DHTCRAWL, Path("/etc/${HOME}/a\\b.toml"), Path("/srv/${HOME}"), "crawl")
+    assert '\nExecStart=/opt/dhtcrawl/bin/dhtcrawl join --config "/etc/$${HOME}/a\\\\b.toml"\n' in odd
+    assert '\nReadWritePaths="/srv/${HOME}"\n' in odd
     assert "\nReadWritePaths=/home/crawl/data\n" in unit
     assert "\nUser=crawl\n" in unit
 
