@@ -20,7 +20,7 @@ from dhtcrawl.cli.table import printable
 from dhtcrawl.cli.words import some
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.config import Config
-from dhtcrawl.crawl.analysis import REDIRECTS, page_html
+from dhtcrawl.crawl.analysis import CHOICES, REDIRECTS, page_html
 from dhtcrawl.crawl.record_finder import kept
 from dhtcrawl.crawl.robots_fetcher import PageRequests
 from dhtcrawl.errors import DhtcrawlError, Exit, UsageError
@@ -125,7 +125,8 @@ async def _fetched(text: str, allow_private: bool) -> tuple[str, bytes, str]:
             await client.close()
     if exchange.status in REDIRECTS:
         targets = [canonicalize(target, address) or target for target in locations(exchange.headers)]
-        raise _NotFetched(f"{address} redirects to {' and '.join(targets) or 'nowhere'}; try that")
+        if targets or exchange.status != CHOICES:
+            raise _NotFetched(f"{address} redirects to {' and '.join(targets) or 'nowhere'}; try that")
     html = page_html(exchange.status, exchange.headers, data, html_bytes_max=config.fetch.html_bytes_max)
     if html is None:
         raise _NotFetched(f"{address} has no HTML to look into: status {exchange.status}")

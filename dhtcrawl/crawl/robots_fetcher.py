@@ -14,7 +14,8 @@ from dhtcrawl.crawl.origins import log_hold
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.rounds import Fetched
 from dhtcrawl.crawl.services import Services
-from dhtcrawl.fetch import body, header_fields
+from dhtcrawl.fetch import header_fields
+from dhtcrawl.fetch.coded_body import decoded_body
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsWait
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.politeness import HoldReason
@@ -278,7 +279,7 @@ def _read(exchange: Exchange) -> tuple[RobotsVerdict, bytes, str]:
     if exchange.truncated not in (None, Truncated.LENGTH):
         return RobotsVerdict.DISALLOW_ALL, b"", "robots.txt broke off"
     data = exchange.body.head(ROBOTS_BYTES_MAX)
-    decoded = body.decode(data, header_fields.content_encoding(exchange.headers), ROBOTS_BYTES_MAX)
+    decoded = decoded_body(exchange.headers, data, ROBOTS_BYTES_MAX)
     # What has a coding that is none, such as utf-8, is read as it is.
     if decoded.error is not None and decoded.data != data:
         return RobotsVerdict.DISALLOW_ALL, b"", "robots.txt cannot be decoded"
