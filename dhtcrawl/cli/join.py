@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from dhtcrawl.cli.addresses import join_options_of
 from dhtcrawl.cli.admin_token import make_missing_token
 from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.machine import usable_cores
-from dhtcrawl.cli.main import tell
+from dhtcrawl.cli.main import nothing_held, tell
 from dhtcrawl.cli.options import AUTO, config_options, join_options, log_options, node_options, nodes_option
 from dhtcrawl.cli.swarm_secret import secrets_of
 
@@ -32,6 +34,19 @@ def command(nodes: int, as_json: bool, **options: Any) -> int:
     Ctrl-C or SIGTERM hands over what it holds, a second one stops it at once.
     With --nodes several run, with ports and directories counted up.
     """
+    with nothing_held():
+        run = _prepared(nodes, as_json, options)
+    return run()
+
+
+def _prepared(nodes: int, as_json: bool, options: dict[str, Any]) -> Callable[[], int]:
+    """What runs the nodes, once everything that it needs is imported.
+
+    Raises:
+        UsageError, ConfigError: an option or a setting is wrong.
+        AdminRefused, SecretRefused, SwarmRefused: a secret or token is.
+        StorageError: the file of a token cannot be written.
+    """
     config = read_settings(options)
     made = make_missing_token(config)
     if made is not None:
@@ -46,10 +61,10 @@ def command(nodes: int, as_json: bool, **options: Any) -> int:
     if nodes > 1:
         from dhtcrawl.cli.join_nodes import run_nodes
 
-        return run_nodes(nodes, config, join)
+        return partial(run_nodes, nodes, config, join)
     from dhtcrawl.cli.swarmnode import run_node
 
-    return run_node(config, join)
+    return partial(run_node, config, join)
 
 
 def default_data_dir() -> Path:

@@ -125,6 +125,16 @@ def tell(message: str) -> None:
     STDERR.message(message, "info")
 
 
+@contextmanager
+def nothing_held() -> Iterator[None]:
+    """A signal to a node in this block ends its process with 0: it has not begun, and there is nothing to hand over."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell("stopped before this node joined")
+        sys.exit(Exit.COMPLETE)
+
+
 def print_result(text: str) -> None:
     """A crawl's end, to stdout; a crawl that went well does not fail for want of a reader."""
     try:

@@ -16,8 +16,11 @@ from operator import attrgetter
 from pathlib import Path
 
 from dhtcrawl.cli.addresses import JoinOptions
+from dhtcrawl.cli.main import tell
+from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.closed.secret import Ring
 from dhtcrawl.identity import FILE_NAME, NodeIdentity, has_key, keep, load_or_create, new_keys, node_key, public_key
+from dhtcrawl.node.stopping import Stopping
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.swarm.membership.sections import best_of, together, tries_of
@@ -25,8 +28,11 @@ from dhtcrawl.swarm.membership.sections import best_of, together, tries_of
 _id_of = attrgetter("node_id")
 
 
-def make_key(data_dir: Path, join: JoinOptions, ring: Ring | None) -> None:
+def make_key(data_dir: Path, join: JoinOptions, ring: Ring | None) -> bool:
     """Make the key of a node that has none: the one it was told, or the best of several for the swarm that it joins.
+
+    Returns:
+        False where a signal came meanwhile: then there is none, and nothing to hand over.
 
     Raises:
         IdentityError, StorageError: it cannot be written.
@@ -34,8 +40,27 @@ def make_key(data_dir: Path, join: JoinOptions, ring: Ring | None) -> None:
     if join.key:
         keep(data_dir, join.key.encode("ascii"))
     elif join.bootstrap and not join.outbound_only:
-        members = asyncio.run(_members(data_dir, join.bootstrap, ring))
+        members = asyncio.run(_members_unless_stopped(data_dir, join.bootstrap, ring))
+        if members is None:
+            return False
         keep(data_dir, best_of(new_keys(), _id_of, members, tries_of(members)).pem)
+    return True
+
+
+async def _members_unless_stopped(
+    data_dir: Path, bootstrap: Sequence[Address], ring: Ring | None
+) -> list[bytes] | None:
+    stopping = Stopping()
+
+    def ask() -> None:
+        tell("leaving; this node has not joined yet, and holds nothing (again: at once)")
+        stopping.ask()
+
+    members = None
+    with orderly_end(ask, at_once="stopped at once"):
+        async with stopping.breaks_off():
+            members = await _members(data_dir, bootstrap, ring)
+    return None if stopping.asked else members
 
 
 async def keys_for(data_dirs: Sequence[Path], bootstrap: Sequence[Address], ring: Ring | None) -> list[str]:

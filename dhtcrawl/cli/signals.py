@@ -48,6 +48,7 @@ def orderly_end(ask: Callable[[], None], *, at_once: str) -> Iterator[None]:
     """Call `ask` at the first signal; at the second say `at_once` and exit with `Exit.FORCED`.
 
     Nothing is to be saved then: what is acknowledged is on disk, and the rest is what a crash would lose too.
+    Afterwards signals do what they did before.
     """
     asked = signalled = False
 
@@ -71,12 +72,14 @@ def orderly_end(ask: Callable[[], None], *, at_once: str) -> Iterator[None]:
         begin()
 
     loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     _PARENTS_WORD.when_asked(begin_from_thread)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in before:
         loop.add_signal_handler(number, on_signal)
     try:
         yield
     finally:
         _PARENTS_WORD.when_asked(None)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)

@@ -20,7 +20,7 @@ from dhtcrawl.cli.admin_tls import server_context
 from dhtcrawl.cli.admin_token import token_of
 from dhtcrawl.cli.client import ADMIN_FILE
 from dhtcrawl.cli.disk import disk_watch
-from dhtcrawl.cli.main import fail, tell
+from dhtcrawl.cli.main import fail, nothing_held, tell
 from dhtcrawl.cli.new_keys import make_key
 from dhtcrawl.cli.own_hosts import OwnHosts
 from dhtcrawl.cli.reach import NetworkReach
@@ -61,11 +61,12 @@ def run_node(config: Config, join: JoinOptions) -> int:
     ring = parse_ring(join.secrets, "secrets") if join.secrets else None
     access = Access(token_of(config), server_context(config))
     with locked(data_dir):
-        if not has_key(data_dir):
-            make_key(data_dir, join, ring)
-        try:
+        with nothing_held():
+            if not (has_key(data_dir) or make_key(data_dir, join, ring)):
+                return Exit.COMPLETE
             # Before the loop, which spares the garbage collector what was imported until then.
             tls = None if ring is None else _tls_of(data_dir, ring)
+        try:
             return run_loop(lambda: _run(config, join, data_dir, access, NodeSeal(ring, tls)))
         except BootstrapUnreachable as error:
             from dhtcrawl.cli.no_way_in import why_refused
@@ -95,7 +96,36 @@ def _tls_of(data_dir: Path, ring: Ring) -> SwarmTls:
         raise storage_error(error, f"cannot write a certificate to {data_dir}") from error
 
 
+class _Leaving:
+    """That a signal has asked the node to leave, which may be before there is one."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._swarm: SwarmNode | None = None
+
+    def ask(self) -> None:
+        tell("leaving; handing over what this node holds (again: at once)")
+        self._asked = True
+        if self._swarm is not None:
+            self._swarm.leave()
+
+    def is_for(self, swarm: SwarmNode) -> None:
+        self._swarm = swarm
+        if self._asked:
+            swarm.leave()
+
+
 async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access, seal: NodeSeal) -> int:
+    leaving = _Leaving()
+    at_once = "stopped at once; the other nodes take over from what is on their disks"
+    # First of all: to open a large store takes a while.
+    with orderly_end(leaving.ask, at_once=at_once):
+        return await _run_until_left(config, join, data_dir, access, seal, leaving)
+
+
+async def _run_until_left(
+    config: Config, join: JoinOptions, data_dir: Path, access: Access, seal: NodeSeal, leaving: _Leaving
+) -> int:
     reach = NetworkReach(config, on_loopback=join.on_loopback)
     own_hosts, advertise = await _own_place(config, join)
     async with real_node(config, data_dir, reach) as node:
@@ -135,10 +165,8 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access
 
                 watch = SecretWatch(ring, join.secret_file, partial(_tls_of, data_dir), swarm.use_secrets)
                 beside.append(group.create_task(watch.run()))
-            signals = orderly_end(
-                partial(_leave, swarm), at_once="stopped at once; the other nodes take over from what is on their disks"
-            )
-            with signals, _admin_file(data_dir, admin):
+            leaving.is_for(swarm)
+            with _admin_file(data_dir, admin):
                 try:
                     handed_over = await swarm.run()
                 except* OSError as errors:
@@ -224,8 +252,3 @@ async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions, *, encr
         tell(f"the admin port {where['admin']} is not encrypted: name a certificate with --admin-cert, or use a tunnel")
     browsers = f"{'https' if encrypted else 'http'}://{where['admin']}/"
     click.echo(f"node {swarm.id.hex()[:12]} at {where['address']}; commands and browsers: {browsers}")
-
-
-def _leave(swarm: SwarmNode) -> None:
-    tell("leaving; handing over what this node holds (again: at once)")
-    swarm.leave()

@@ -3,7 +3,7 @@
     open ─▶ listen ─▶ find the others ─▶ join ─▶ crawl ─▶ leave, or stop ─▶ closed
 
 Leaving hands everything over first; stopping does not, and leaves the node's
-part to its backups until it is back. Everything that runs, runs in one
+part to its backups until it is back. Either breaks off finding the others. Everything that runs, runs in one
 TaskGroup; what touches the world came in with `dhtcrawl.node.single.Ports`.
 `dhtcrawl.node.swarm_parts` builds what the node is made of, once it listens.
 """
@@ -21,6 +21,7 @@ from dhtcrawl.node.crawl_starter import crawl_starter
 from dhtcrawl.node.planes import NetworkConfig, listen
 from dhtcrawl.node.reception import Reception, directly
 from dhtcrawl.node.single import Node
+from dhtcrawl.node.stopping import Stopping
 from dhtcrawl.node.swarm_parts import Ground, RecordParts, SwarmParts, build
 from dhtcrawl.node.task_group import OrderedTaskGroup
 from dhtcrawl.node.try_address import try_address
@@ -84,7 +85,7 @@ class SwarmNode:
         self._ground = Ground(node, network, self.registry, reception, outputs, disk_used, boottime)
         self._secrets = network.ring, network.tls
         self._parts: SwarmParts | None = None
-        self._stopping = asyncio.Event()
+        self._stopping = Stopping()
         self._leaving = False
 
     async def run(self) -> bool:
@@ -116,7 +117,7 @@ class SwarmNode:
         if self._leaving and self._parts is not None:
             self._parts.membership.leave.hasten()
         self._leaving = True
-        self._stopping.set()
+        self._stopping.ask()
 
     async def drain(self) -> bool:
         """Start nothing more; whether all that was begun was over in time.
@@ -134,12 +135,12 @@ class SwarmNode:
 
     def shutdown(self) -> None:
         """Stop in order, without handing over: the backups take over until this node is back."""
-        self._stopping.set()
+        self._stopping.ask()
 
     @property
     def state(self) -> str:
         """What this node is, for people: joining, active, leaving."""
-        return "leaving" if self._stopping.is_set() else self._ground.reception.hello().state
+        return "leaving" if self._stopping.asked else self._ground.reception.hello().state
 
     # What it is made of
 
@@ -221,28 +222,17 @@ class SwarmNode:
     # The stages once it listens
 
     async def _live(self, group: OrderedTaskGroup, parts: SwarmParts) -> None:
-        join, peer_store = parts.membership.join, parts.membership.peer_store
         for run in (parts.planes.routing.run, parts.planes.gossip.run, parts.gate.run, parts.lifecycle.trust.run):
             group.create_task(run())
         await self.node.committer.submit(partial(catalog.mark_swarm, node=self.id.hex()))
         await parts.lifecycle.runs.load(crawl_starter(self._ground, group, parts).start)
         self.opened.set()
         log.info("this node listens at %s", format_address(parts.planes.address))
-        found = await peer_store.find(self._ground.network.bootstrap)
-        self._ground.network.met(peer_store.addresses)
-        if not found:
-            log.info("there is no swarm to join: this node begins one")
-            join.state.begin_alone()
-        if (own_address := parts.place.own_address) is not None:
-            await own_address.look()  # by now it is known where the others are
-            group.create_task(own_address.run())
-        if self._ground.network.tried:
-            await parts.place.reach_check.require()
-        if (outward := parts.place.outward) is not None:
-            group.create_task(outward.run())
-        group.create_task(join.run())
-        group.create_task(self._watch(parts))
-        group.create_task(peer_store.seek())
+        async with self._stopping.breaks_off():
+            await self._find_others(group, parts)
+            group.create_task(parts.membership.join.run())
+            group.create_task(self._watch(parts))
+            group.create_task(parts.membership.peer_store.seek())
         await self._stopping.wait()
         log.info("this node %s", "hands over what it holds" if self._leaving else "stops without handing over")
         if self._leaving:
@@ -250,6 +240,21 @@ class SwarmNode:
         await self._stop(parts)
         # What is still under way may wait for a node that is gone; each may be cancelled at any time.
         group.cancel_all()
+
+    async def _find_others(self, group: OrderedTaskGroup, parts: SwarmParts) -> None:
+        peer_store, network = parts.membership.peer_store, self._ground.network
+        found = await peer_store.find(network.bootstrap)
+        network.met(peer_store.addresses)
+        if not found:
+            log.info("there is no swarm to join: this node begins one")
+            parts.membership.join.state.begin_alone()
+        if (own_address := parts.place.own_address) is not None:
+            await own_address.look()  # by now it is known where the others are
+            group.create_task(own_address.run())
+        if network.tried:
+            await parts.place.reach_check.require()
+        if (outward := parts.place.outward) is not None:
+            group.create_task(outward.run())
 
     async def _stop(self, parts: SwarmParts) -> None:
         await parts.lifecycle.runs.stop()

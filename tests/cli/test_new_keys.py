@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dhtcrawl.cli import new_keys
+from dhtcrawl.cli import new_keys, swarmnode
 from dhtcrawl.cli.addresses import JoinOptions
 from dhtcrawl.cli.new_keys import keys_for, make_key
 from dhtcrawl.closed.secret import Ring
+from dhtcrawl.config import load
 from dhtcrawl.errors import StorageFull
 from dhtcrawl.identity import has_key, keep, load_or_create
 from dhtcrawl.keyspace import KEY_BYTES
@@ -79,6 +80,19 @@ def test_where_nobody_answers_the_node_has_a_key_all_the_same(tmp_path: Path) ->
     for path in (plain, closed):
         assert [each.name for each in path.iterdir()] == ["identity.pem"]
         assert len(load_or_create(path)) == KEY_BYTES
+
+
+def test_a_signal_before_or_after_the_search_ends_a_node_with_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(swarmnode, "make_key", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        swarmnode.run_node(load(flags={"node.data_dir": str(tmp_path)}), JOINING)
+    assert ended.value.code == 0
+    assert capsys.readouterr().err == "dhtcrawl: stopped before this node joined\n"
 
 
 def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+from dhtcrawl.identity import load_or_create
 
 from .conftest import Serve
 from .crawler import Crawler, Running
@@ -14,10 +19,15 @@ from .nginx import Nginx
 from .outputs import Outputs
 from .sites import SMALL, START
 from .stub import Answer, StubServer
-from .swarm import Swarm, submitted
+from .swarm import DEADLINE_S, Swarm, submitted
 from .truth import truth_of
 
 SLOW = Answer(b"<title>slow</title>", headers={"Content-Type": "text/html"}, holds=True)
+
+
+class Silent(NamedTuple):
+    stream: socket.socket
+    datagrams: socket.socket
 
 
 @pytest.mark.needs_nginx
@@ -82,6 +92,52 @@ def test_a_second_signal_stops_the_last_node_of_a_swarm_which_goes_on_when_it_is
     assert outputs.html().keys() == {"/", "/a", "/slow"}
     assert stub.paths().count("/") == 1
     crawler.check(outputs.out)
+
+
+@pytest.fixture
+def silent() -> Iterator[Silent]:
+    """A port where neither a datagram nor a connection is answered."""
+    with socket.socket() as stream, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+        stream.bind(("127.0.0.1", 0))
+        stream.listen()
+        datagrams.bind(stream.getsockname())
+        for each in (stream, datagrams):
+            each.settimeout(DEADLINE_S)
+        yield Silent(stream, datagrams)
+
+
+def joining(crawler: Crawler, silent: Silent, data_dir: Path) -> Running:
+    """A node that has begun to join through nobody."""
+    address = f"127.0.0.1:{silent.stream.getsockname()[1]}"
+    at = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data-dir", str(data_dir)]
+    return crawler.start("join", "--bootstrap", address, *at)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_key_is_chosen_ends_with_0_and_leaves_nothing(
+    number: signal.Signals, silent: Silent, crawler: Crawler, tmp_path: Path
+) -> None:
+    data_dir = tmp_path / "node"
+    with joining(crawler, silent, data_dir) as running:
+        asking, _ = silent.stream.accept()
+        with asking:
+            running.send(number)
+            left = running.wait().ended_with(0)
+    assert "has not joined yet" in left.one_line()
+    assert [path.name for path in data_dir.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_others_are_looked_for_ends_with_0(
+    number: signal.Signals, silent: Silent, crawler: Crawler, tmp_path: Path
+) -> None:
+    data_dir = tmp_path / "node"
+    data_dir.mkdir()
+    load_or_create(data_dir)
+    with joining(crawler, silent, data_dir) as running:
+        silent.datagrams.recv(2048)
+        running.send(number)
+        assert "leaving" in running.wait().ended_with(0).one_line()
 
 
 def test_a_complete_crawl_is_not_run_again_in_its_directory(
