@@ -47,9 +47,13 @@ HEADERS = {
 
 
 def json_response(value: object, status: int = 200) -> web.Response:
-    """JSON; bytes become hex."""
-    text = json.dumps(value, ensure_ascii=False, default=as_json)
-    return web.Response(text=text + "\n", status=status, content_type="application/json")
+    """JSON; bytes become hex.
+
+    A surrogate, as Python reads bytes that are no UTF-8 and JSON's own escapes, stays an escape: no encoding has it.
+    """
+    text = json.dumps(value, ensure_ascii=False, default=as_json) + "\n"
+    body = text.encode("utf-8", "backslashreplace")  # whose form of it, \udcff, is JSON's
+    return web.Response(body=body, status=status, content_type="application/json", charset="utf-8")
 
 
 def as_json(value: object) -> str:

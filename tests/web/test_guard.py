@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.web.guard import host_in, may_name
+from dhtcrawl.web.guard import HEADERS, host_in, may_name
 
 from .fake import FakeNode
 from .test_admin import Answer, Browser, ask, browsing
@@ -37,6 +38,21 @@ async def test_a_name_that_was_made_to_point_here_gets_nothing(header: str) -> N
         answer = await ask(node, method, path, Host=header)
         assert (answer.status, list(answer.json)) == (403, ["error"])
     assert node.asked == []
+
+
+async def test_what_is_refused_is_one_line_of_json_whatever_it_names(caplog: pytest.LogCaptureFixture) -> None:
+    node = FakeNode()
+    named = await raw(b"GET /api/v1/status HTTP/1.1\r\nHost: \xff\r\nConnection: close\r\n\r\n")
+    head, _, body = named.partition(b"\r\n\r\n")
+    assert head.split()[1] == b"403"
+    assert body == b'{"error": "this node is not \\udcff; use the address it listens on"}\n'
+    assert json.loads(body)["error"].startswith("this node is not \udcff;")
+    submitted = await ask(node, "POST", "/api/v1/crawls", {"seeds": ["http://a.example/"], "settings": {"\ud800": 1}})
+    assert submitted.status == 400
+    assert submitted.error == "\ud800 is no setting of a crawl; is the node of another version?"
+    assert submitted.headers["Content-Type"] == "application/json; charset=utf-8"
+    assert {name: submitted.headers[name] for name in HEADERS} == HEADERS
+    assert caplog.records == []
 
 
 async def raw(request: bytes) -> bytes:
