@@ -53,6 +53,7 @@ from dhtcrawl.web import metrics
 from dhtcrawl.web.api import Action, ApiError, NodeApi, changes_in, decision_in, submission
 from dhtcrawl.web.bodies import BodyReader
 from dhtcrawl.web.guard import (
+    ServerLog,
     bearer,
     bytes_argument,
     count_argument,
@@ -95,7 +96,8 @@ async def serve(
         UsageError: the address is taken, or not this machine's.
     """
     access = access or Access()
-    runner = web.AppRunner(application(api, host, access.token, is_open), access_log=None, shutdown_timeout=SHUTDOWN_S)
+    app = application(api, host, access.token, is_open)
+    runner = web.AppRunner(app, access_log=None, logger=ServerLog(), shutdown_timeout=SHUTDOWN_S)
     await runner.setup()
     try:
         try:

@@ -14,7 +14,8 @@ Two kinds of stranger are left, both of them web pages in a browser on this mach
   Such requests carry the page's `Origin` (Fetch, 3.1); anything but GET and
   HEAD is refused unless that is our own. Commands send no `Origin`.
 
-Every refusal and error is one line of JSON, `{"error": "…"}`.
+Every refusal and error is one line of JSON, `{"error": "…"}`; what is no HTTP request at all, aiohttp
+answers with 400 and a text.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.log import server_logger
 from aiohttp.typedefs import Handler, Middleware
 
 from dhtcrawl.errors import ConfigError, DhtcrawlError, StorageFull, UsageError
@@ -36,6 +39,7 @@ from dhtcrawl.web.api import ApiError
 log = logging.getLogger(__name__)
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?")
+_QUOTED_CHARS_MAX = 200
 _OPEN_PATHS = ("/", "/healthz")
 HEADERS = {
     "Cache-Control": "no-store",
@@ -148,6 +152,21 @@ async def one_line(request: web.Request, handler: Handler) -> web.StreamResponse
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     return response
+
+
+class ServerLog(logging.LoggerAdapter[logging.Logger]):
+    """The log of aiohttp's server, for which what is no HTTP is an error with its traceback: here it is a line."""
+
+    def __init__(self) -> None:
+        super().__init__(server_logger)
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info")
+        if not isinstance(error, HttpProcessingError):
+            super().log(level, msg, *args, **kwargs)
+        elif log.isEnabledFor(logging.DEBUG):
+            said = " ".join(error.message.split())[:_QUOTED_CHARS_MAX]
+            log.debug("%s sent what is no HTTP request: %s", args[0] if args else "a client", said)
 
 
 def told_of(error: Exception, asked: str) -> tuple[int, str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.web.guard import HEADERS, host_in, may_name
+from dhtcrawl.errors import StorageError
+from dhtcrawl.web.guard import HEADERS, ServerLog, host_in, may_name
 
 from .fake import FakeNode
 from .test_admin import Answer, Browser, ask, browsing
@@ -66,6 +68,54 @@ async def raw(request: bytes) -> bytes:
         await writer.wait_closed()
     assert node.asked == []
     return answer
+
+
+CHUNKED = b"Host: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\xff\xff\r\n\r\n",
+        b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 9000 + b"\r\n\r\n",
+        b"POST /api/v1/crawls HTTP/1.1\r\n" + CHUNKED + b"zz\r\n",
+    ],
+)
+async def test_what_is_no_http_is_refused_and_one_line_at_debug(
+    request_: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        answer = await raw(request_)
+    assert answer.split()[1] == b"400"
+    records = [record for record in caplog.records if record.name.startswith(("aiohttp", "dhtcrawl"))]
+    assert [(record.levelname, record.exc_info) for record in records] == [("DEBUG", None)]
+    said = records[0].getMessage()
+    assert said.startswith("127.0.0.1 sent what is no HTTP request: ")
+    assert said.isprintable()
+    assert len(said) < 300
+
+
+async def test_a_fault_of_our_own_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    node = FakeNode()
+    node.error = RuntimeError("a bug")
+    assert (await ask(node, "GET", "/api/v1/status")).status == 500
+    node.error = StorageError("the disk is gone")
+    assert (await ask(node, "GET", "/api/v1/status")).error == "the disk is gone"
+    assert [(record.levelname, bool(record.exc_info)) for record in caplog.records] == [
+        ("ERROR", True),
+        ("ERROR", False),
+    ]
+
+
+def test_a_fault_of_the_server_itself_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise RuntimeError("a bug")
+    except RuntimeError as error:
+        ServerLog().exception("Error handling request from %s", "127.0.0.1", exc_info=error)
+        ServerLog().exception("Unhandled exception")
+    assert [(record.levelname, bool(record.exc_info)) for record in caplog.records] == [("ERROR", True)] * 2
+    assert caplog.records[0].getMessage() == "Error handling request from 127.0.0.1"
 
 
 @pytest.mark.parametrize(
