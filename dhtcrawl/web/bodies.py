@@ -17,6 +17,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
+from aiohttp import web
+
 from dhtcrawl.web.api import ApiError
 
 BODY_BYTES_MAX = 64 << 20  # a million seeds
@@ -52,8 +54,8 @@ class BodyReader:
         """The whole body; a large one keeps its place until this is left.
 
         Raises:
-            ApiError: 408, it does not come, or too slowly; 413, it is longer than `BODY_BYTES_MAX`; 503, there is no
-                place for it.
+            ApiError: 400, it is not coded as its headers say, or breaks off; 408, it does not come, or too slowly; 413,
+                it is longer than `BODY_BYTES_MAX`; 503, there is no place for it.
         """
         body = bytearray()
         async with AsyncExitStack() as held:
@@ -79,7 +81,7 @@ async def _read_up_to(stream: BodyStream, body: bytearray, length: int, within_s
     """Read until `body` has `length` bytes or is whole; return whether it is.
 
     Raises:
-        ApiError: 408, that took longer than `within_s`.
+        ApiError: 400, no more of it can be read; 408, that took longer than `within_s`.
     """
     try:
         async with asyncio.timeout(within_s):
@@ -92,4 +94,8 @@ async def _read_up_to(stream: BodyStream, body: bytearray, length: int, within_s
         raise ApiError(
             408, f"the body came too slowly: {len(body)} bytes, and not the next within {within_s:g} s; send it again"
         ) from None
+    except web.RequestPayloadError:
+        raise ApiError(400, "the body is not coded as its headers say; send it as it is, without a coding") from None
+    except ConnectionError:
+        raise ApiError(400, f"the connection was lost after {len(body)} bytes of the body") from None
     return stream.at_eof()

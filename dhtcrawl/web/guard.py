@@ -162,10 +162,10 @@ class ServerLog(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         error = kwargs.get("exc_info")
-        if not isinstance(error, HttpProcessingError):
+        if not isinstance(error, HttpProcessingError | web.RequestPayloadError):
             super().log(level, msg, *args, **kwargs)
         elif log.isEnabledFor(logging.DEBUG):
-            said = " ".join(error.message.split())[:_QUOTED_CHARS_MAX]
+            said = " ".join(str(getattr(error, "message", error)).split())[:_QUOTED_CHARS_MAX]
             log.debug("%s sent what is no HTTP request: %s", args[0] if args else "a client", said)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from typing import NoReturn
 
 import pytest
+from aiohttp import web
 
 from dhtcrawl.web import bodies
 from dhtcrawl.web.api import ApiError
@@ -62,6 +64,22 @@ async def test_a_body_comes_whole_however_long(length: int) -> None:
     assert len(await read(BodyReader(), whole(length))) == length
     in_bits = Sent([(0.001, b"abc")] * 100)
     assert await read(BodyReader(), in_bits) == b"abc" * 100
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("lost"), web.RequestPayloadError("no gzip")])
+async def test_a_body_that_cannot_be_read_on_is_refused(error: Exception) -> None:
+    class Broken(Sent):
+        async def read(self, n: int, /) -> bytes:
+            return await super().read(n) or _raised(error)
+
+        def at_eof(self) -> bool:
+            return False
+
+    assert await refused(BodyReader(), Broken([(0.0, b"abc")])) == 400
+
+
+def _raised(error: Exception) -> NoReturn:
+    raise error
 
 
 async def test_a_body_that_does_not_come_is_given_up() -> None:

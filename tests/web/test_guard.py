@@ -96,6 +96,15 @@ async def test_what_is_no_http_is_refused_and_one_line_at_debug(
     assert len(said) < 300
 
 
+async def test_a_body_that_is_not_coded_as_it_says_is_refused_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answer = await ask(FakeNode(), "POST", "/api/v1/crawls", b"{}" * 50, Content_Encoding="gzip")
+    assert answer.status == 400
+    assert answer.error == "the body is not coded as its headers say; send it as it is, without a coding"
+    assert caplog.records == []
+
+
 async def test_a_fault_of_our_own_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     node = FakeNode()
     node.error = RuntimeError("a bug")
