@@ -155,7 +155,7 @@ def event(name: str, value: Mapping[str, Any]) -> bytes:
 
 
 async def stream(request: web.Request, live: LiveFigures, crawl: bytes | None) -> web.StreamResponse:
-    """Answer with events until the viewer goes or the node stops.
+    """Answer with events until the viewer goes or the node stops; to HEAD without any, and without a viewer's place.
 
     Raises:
         ApiError: 503, there are too many viewers.
@@ -164,6 +164,8 @@ async def stream(request: web.Request, live: LiveFigures, crawl: bytes | None) -
     headers = {**HEADERS, "Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
     response = web.StreamResponse(headers=headers)
     response.force_close()
+    if request.method == "HEAD":
+        return response
     seen = 0
     try:
         async with live.viewing(crawl):

@@ -138,6 +138,25 @@ async def test_a_viewer_too_many_is_refused_until_another_has_gone(monkeypatch: 
 
 
 @SOCKETS
+async def test_head_of_the_events_has_their_headers_and_no_body_and_takes_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "VIEWERS_MAX", 1)
+    node = FakeNode()
+    async with browsing(node) as browser, watching(browser) as viewer:
+        await viewer.next("swarm")
+        asked = len(node.asked)
+        reader, writer = await asyncio.open_connection(LOCAL, browser.port)
+        writer.write(f"HEAD /api/v1/events?crawl={ID} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+    assert head.splitlines()[0] == b"HTTP/1.1 200 OK"
+    assert b"\r\nContent-Type: text/event-stream; charset=utf-8\r\n" in head
+    assert (body, len(node.asked)) == (b"", asked)
+
+
+@SOCKETS
 async def test_a_viewer_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "EVERY_S", 0.0)
     monkeypatch.setattr(live, "WRITE_TIMEOUT_S", 0.05)
