@@ -49,6 +49,7 @@ from dhtcrawl.spec import typed_url
 from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.units import HOST_CHARS_MAX, Address, format_address
+from dhtcrawl.url import canonicalize, host_of
 from dhtcrawl.web import metrics
 from dhtcrawl.web.api import Action, ApiError, NodeApi, changes_in, decision_in, submission
 from dhtcrawl.web.bodies import BodyReader
@@ -247,8 +248,8 @@ class Handlers:
         return json_response(await self._api.decide(await self._crawl_in(request), decision, urls))
 
     async def host(self, request: web.Request) -> web.Response:
-        host = request.match_info["host"].lower()
-        if len(host) > HOST_CHARS_MAX + _PORT_CHARS or not re.fullmatch(r"[^\s/?#@\\]+", host):
+        host = _host_in(request.match_info["host"])
+        if host is None:
             raise ApiError(400, "that is no host; use a name such as example.org or example.org:8080")
         return json_response(await self._api.explain_host(host))
 
@@ -301,6 +302,14 @@ class Handlers:
         if len(found) > 1:
             raise ApiError(409, f"{prefix} could be any of {len(found)} crawls; give more of the id")
         return bytes.fromhex(found[0])
+
+
+def _host_in(text: str) -> str | None:
+    """The host as URLs have it, a name in Punycode; None for what is no host."""
+    url = canonicalize(f"http://{text}/") if re.fullmatch(r"[^\s/?#@\\]+", text) else None
+    host = "" if url is None else host_of(url)
+    # A URL may have a host of dots alone (URL Standard, 3.5), but nothing has such a name.
+    return host if 0 < len(host) <= HOST_CHARS_MAX + _PORT_CHARS and host.strip(".") else None
 
 
 def _octets(data: bytes) -> web.Response:

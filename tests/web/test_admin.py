@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import msgpack
 import pytest
+from yarl import URL
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.url_story import url_story
@@ -238,8 +239,32 @@ async def test_the_hosts_of_a_crawl_are_asked_for(node: FakeNode) -> None:
 async def test_a_host_is_asked_for_with_its_port(node: FakeNode) -> None:
     assert (await ask(node, "GET", "/api/v1/hosts/Example.org:8080")).json["robots"]["crawl_delay_s"] == 2.5
     assert node.asked == [("explain_host", "example.org:8080")]
-    for bad in ("a%20b", "a%2Fb", "a@b", "x" * 400):
-        assert (await ask(node, "GET", f"/api/v1/hosts/{bad}")).status == 400
+
+
+@pytest.mark.parametrize(
+    ("named", "host"),
+    [
+        ("m%C3%BCnchen.de", "xn--mnchen-3ya.de"), ("xn--mnchen-3ya.de:80", "xn--mnchen-3ya.de"),
+        ("[::0:1]:8080", "[::1]:8080"), ("0x7f.1", "127.0.0.1"),
+    ],
+)  # fmt: skip
+async def test_a_host_is_asked_for_as_urls_have_it(named: str, host: str, node: FakeNode) -> None:
+    assert (await ask(node, "GET", f"/api/v1/hosts/{named}")).status == 200
+    assert node.asked == [("explain_host", host)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["a%20b", "a%2Fb", "a@b", "x" * 400, "%00", "exa%00mple", "%ED%A0%80", "a:99999", "[::1", "..", "%2E%2E", "."],
+)
+async def test_what_is_no_host_is_refused(bad: str, node: FakeNode) -> None:
+    async with browsing(node) as browser:
+        # As it is: a URL would be put right first, and lead elsewhere.
+        url = URL(f"http://{LOCAL}:{browser.port}/api/v1/hosts/{bad}", encoded=True)
+        async with browser.session.get(url) as response:
+            assert response.status == 400
+            assert (await response.json())["error"].startswith("that is no host")
+    assert node.asked == []
 
 
 # -- submitting --
