@@ -245,6 +245,9 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
 }
 
 
+_COMMAND_LINE: Final = "command line"  # as messages name the origin "flag"
+
+
 def all_settings() -> dict[str, dataclasses.Field[Any]]:
     """`section.key` → field, in the order of the sections."""
     return {f"{name}.{f.name}": f for name, section in SECTIONS.items() for f in dataclasses.fields(section)}
@@ -295,7 +298,7 @@ def load(
         elif variable.startswith("DHTCRAWL_") and variable not in _NO_SETTINGS:
             raise ConfigError(f"environment: {variable} is no setting; see 'dhtcrawl config show' for all of them")
     for key, value in (flags or {}).items():
-        _require_known(key, "command line", known)
+        _require_known(key, _COMMAND_LINE, known)
         values[key] = (value, "flag")
 
     sections: dict[str, dict[str, object]] = {name: {} for name in SECTIONS}
@@ -315,7 +318,8 @@ def load(
 def _refusal(key: str, problem: str, origin: str | None, option: str | None) -> DhtcrawlError:
     if option is not None:
         return UsageError(f"{option}{problem}")
-    return ConfigError(f"config: {key}{'' if origin is None else f' ({origin})'}{problem}")
+    where = _COMMAND_LINE if origin == "flag" else origin
+    return ConfigError(f"config: {key}{'' if where is None else f' ({where})'}{problem}")
 
 
 def _read_file(path: Path) -> dict[str, object]:

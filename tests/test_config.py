@@ -27,7 +27,7 @@ def refusal(key: str, value: object) -> str:
     with pytest.raises(ConfigError) as caught:
         load(flags={key: value})
     message = str(caught.value)
-    assert message.startswith(f"config: {key} (flag)")
+    assert message.startswith(f"config: {key} (command line)")
     assert "\n" not in message
     return message
 

@@ -267,7 +267,7 @@ def test_no_node_to_ask_is_blamed_where_it_was_named(
 
 def test_more_requests_than_files_are_blamed_where_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 1024))
-    with pytest.raises(ConfigError, match=r"config: fetch\.concurrency \(flag\) is 4000, which needs"):
+    with pytest.raises(ConfigError, match=r"config: fetch\.concurrency \(command line\) is 4000, which needs"):
         runtime.raise_file_limit(load(flags={"fetch.concurrency": 4000}))
     with pytest.raises(UsageError, match="--concurrency is 4000, which needs"):
         runtime.raise_file_limit(cli_options.load_config({"fetch__concurrency": "4000"}))
