@@ -15,8 +15,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
+from dhtcrawl.possessive import compile_pattern
 from dhtcrawl.url import URL_CHARS_MAX
 
 PATTERNS_MAX: Final = 256
@@ -177,6 +179,11 @@ def _translated(text: str) -> str:
     return "".join(_translated_parts(text))
 
 
+@cache
+def _parts() -> re.Pattern[str]:
+    return compile_pattern(_PART, re.VERBOSE | re.DOTALL)
+
+
 def _translated_parts(text: str) -> Iterator[str]:
     """`text` as RE2 writes it.
 
@@ -184,7 +191,7 @@ def _translated_parts(text: str) -> Iterator[str]:
         PatternRefused: RE2 has nothing for what stands there.
     """
     copied = 0
-    for part in re.finditer(_PART, text, re.VERBOSE | re.DOTALL):
+    for part in _parts().finditer(text):
         yield text[copied : part.start()]
         copied = part.end()
         yield _translated_part(text, part)

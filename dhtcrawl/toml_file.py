@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from dhtcrawl.errors import ConfigError
+from dhtcrawl.possessive import compile_pattern
 
 KeyPath = tuple[str | int, ...]
 T = TypeVar("T")
 
 _NAME: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _NAMES: Final = rf"{_NAME}(?:[ \t]*\.[ \t]*{_NAME})*+"
-_HEADER: Final = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_NAMES})[ \t]*\]")
-_KEY: Final = re.compile(rf"[ \t]*({_NAMES})[ \t]*=")
+_HEADER: Final = compile_pattern(rf"[ \t]*(\[\[?)[ \t]*({_NAMES})[ \t]*\]")
+_KEY: Final = compile_pattern(rf"[ \t]*({_NAMES})[ \t]*=")
 _ONE_NAME: Final = re.compile(_NAME)
 _LONG_QUOTE: Final = re.compile(r'"""|\'\'\'')
 _NONE: Final = object()

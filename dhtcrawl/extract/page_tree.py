@@ -17,10 +17,11 @@ may count as one here, never the other way round.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from turbohtml import Document, parse
+
+from dhtcrawl.possessive import compile_pattern
 
 NODES_MAX: Final = 1 << 20  # 126 MB and 0.2 s
 BYTES_MAX: Final = 512 * 1024
@@ -34,12 +35,12 @@ _COPIES_MAX: Final = 8 * 4
 
 # The tags that let a tree grow and have attributes, but for links. Equal ones without are counted as if each page had
 # them all. What lies ahead spares most tags the comparison of names.
-_GROWING: Final = re.compile(
+_GROWING: Final = compile_pattern(
     rb"<(?=[BCEFHINSTUbcefhinstu][ \t\n\f\r/EIMOTeimot])"
     rb"(?:(?i:(b(?:ig|ody)?+|code|em|font|html|i|nobr|s(?:mall|trike|trong)?+|tt|u))[ \t\n\f\r/]"
     rb"|(?i:selectedcontent))"
 )
-_COPYING: Final = re.compile(rb"<(?i:selectedcontent)")
+_COPYING: Final = compile_pattern(rb"<(?i:selectedcontent)")
 _FORMATTING_NAMES: Final = 13
 _ROOTS: Final = (b"body", b"html")
 # The attributes of a tag, if they are few and short. What is looked at lies ahead, so that what only looks like a tag
@@ -47,11 +48,11 @@ _ROOTS: Final = (b"body", b"html")
 _VALUE: Final = (
     rb"""[ \t\n\f\r]*+=[ \t\n\f\r]*+(?:"[^"]{0,2048}+"|'[^']{0,2048}+'|[^ \t\n\f\r>"'][^ \t\n\f\r>]{0,2048}+)"""
 )
-_ATTRIBUTES: Final = re.compile(
+_ATTRIBUTES: Final = compile_pattern(
     rb"(?:[ \t\n\f\r/]*+[^ \t\n\f\r/>][^ \t\n\f\r/>=]{0,64}+(?:" + _VALUE + rb")?+){0,64}+[ \t\n\f\r/]*+>"
 )
 # What may end a formatting element: a link and a nobr end the one before them.
-_ENDING: Final = re.compile(
+_ENDING: Final = compile_pattern(
     rb"<(?i:a|nobr|/(?:a|b|i|code|em|strong|small|tt|u|s|font|big|nobr|strike))(?=[ \t\n\f\r/>])"
 )
 

@@ -13,12 +13,13 @@ ancestors from anywhere.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from turbohtml import Document, Element, Node, SelectorSyntaxError, parse
+
+from dhtcrawl.possessive import compile_pattern
 
 SELECTOR_CHARS_MAX: Final = 500
 
@@ -35,8 +36,8 @@ _TESTS: Final = rf"(?:[#.]{_NAME}|{_ATTRIBUTE}|{_PLACE})"
 _PLAIN: Final = rf"(?:(?:{_NAME}|\*){_TESTS}*+|{_TESTS}++)"
 _ANY_OF: Final = rf":(?:not|is)\([ \t]*+{_PLAIN}(?:[ \t]*+,[ \t]*+{_PLAIN})*+[ \t]*+\)"
 _ALL_TESTS: Final = rf"(?:{_TESTS}|{_ANY_OF})"
-_COMPOUND: Final = re.compile(rf"(?:(?:{_NAME}|\*){_ALL_TESTS}*+|{_ALL_TESTS}++)")
-_COMBINATOR: Final = re.compile(r"[ \t]*+([>+~,]?)[ \t]*+")
+_COMPOUND: Final = compile_pattern(rf"(?:(?:{_NAME}|\*){_ALL_TESTS}*+|{_ALL_TESTS}++)")
+_COMBINATOR: Final = compile_pattern(r"[ \t]*+([>+~,]?)[ \t]*+")
 _NOTHING: Final = parse("")
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from unicodedata import category
 
 from dhtcrawl.fetch.plain_links import PlainLinks
+from dhtcrawl.possessive import compile_pattern
 from dhtcrawl.query_charset import encode_query
 from dhtcrawl.url import canonicalize
 
@@ -159,8 +160,7 @@ def _runs(text: str, marks: str) -> list[tuple[str, str]]:
     found = []
     if " " in marks:
         text = _SPACE.sub(" ", text)
-    pattern = re.compile(rf"[0-9](?:[0-9]|[{re.escape(marks)}](?=[0-9]))*+")
-    for run in pattern.finditer(text):
+    for run in _run_of(marks).finditer(text):
         before = text[max(0, run.start() - 2) : run.start()]
         negative = _is_negative(text[: run.start()])
         odd = before[-1:].strip() != "" and before[-1] in marks and not before[:-1].isalnum()  # as that of ".50"
@@ -168,6 +168,11 @@ def _runs(text: str, marks: str) -> list[tuple[str, str]]:
         if len(found) > 1:
             break
     return found
+
+
+@lru_cache(maxsize=64)  # the marks are few, and stand in rules
+def _run_of(marks: str) -> re.Pattern[str]:
+    return compile_pattern(rf"[0-9](?:[0-9]|[{re.escape(marks)}](?=[0-9]))*+")
 
 
 _MINUS: Final = ("-", "\u2212")
@@ -195,7 +200,7 @@ _OF_THE_TIME: Final = frozenset("HIMSfpz")
 
 # Python's own reader passes over what follows a date of eight digits, so that a time in Unix seconds may be one. Some
 # versions of it take 24:00, and 10:00.5 is half a second for it instead of half a minute.
-_ISO: Final = re.compile(
+_ISO: Final = compile_pattern(
     r"""(?: [0-9]{4}-[0-9]{2}-[0-9]{2} | [0-9]{8} | [0-9]{4}-W[0-9]{2}(?:-[1-7])? | [0-9]{4}W[0-9]{2}[1-7]? )
     (?P<time> [Tt\ ] (?:[01][0-9]|2[0-3])
         (?: :[0-9]{2}(?: :[0-9]{2} (?:[.,][0-9]+)? )? | [0-9]{2}(?: [0-9]{2} (?:[.,][0-9]+)? )? )?

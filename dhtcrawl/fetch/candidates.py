@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterable, Set
 
 from dhtcrawl.fetch.tags import ATTRIBUTES, COMMENT, RAW_TEXT_NAMES, Tag, attributes_of, compiled, raw_element
+from dhtcrawl.possessive import compile_pattern
 
 _AFTER_NAME = rb"(?=[ \t\n\f\r/>])"
 # The look at one letter, or at two, spares most tags the comparison of names.
@@ -33,12 +34,12 @@ _OR_HIDING = (
     rb"|svg|math|plaintext|selectedcontent)" + _AFTER_NAME + rb"))"
 )
 # To the end of the tag, past a '<' in it, which next to no page has: twice as fast to look for as either of two.
-_CANDIDATE = re.compile(_LINK + rb"[^>]*+>?" + _OR_HIDING, re.IGNORECASE)
+_CANDIDATE = compile_pattern(_LINK + rb"[^>]*+>?" + _OR_HIDING, re.IGNORECASE)
 # As it should be; compiled when it is first needed.
 _CUT_CANDIDATE = _LINK + rb"[^<>]*+>?" + _OR_HIDING
-_WHOLE = re.compile(rb"<([a-z]+)(" + ATTRIBUTES + rb")>", re.IGNORECASE)
+_WHOLE = compile_pattern(rb"<([a-z]+)(" + ATTRIBUTES + rb")>", re.IGNORECASE)
 # What begins a comment or raw text; where one of the group stands, it takes a parser to say what is a link.
-_HIDING = re.compile(
+_HIDING = compile_pattern(
     rb"<(?=[!stxinpmf])(?=.[-cteimrfolav])"
     rb"(?:!--|(?:script|style|t(?:extarea|itle)|xmp|iframe|no(?:embed|frames))" + _AFTER_NAME + rb"|"
     rb"(svg|math|plaintext|frameset|selectedcontent|template)" + _AFTER_NAME + rb")",

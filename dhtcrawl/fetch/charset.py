@@ -19,6 +19,7 @@ from functools import lru_cache
 import webencodings
 
 from dhtcrawl.fetch.tags import ATTRIBUTES, attributes_of, scan
+from dhtcrawl.possessive import compile_pattern
 
 PRESCAN_BYTES = 1024
 # A parser that meets `<meta>` later starts anew with its charset (13.2.3.5);
@@ -32,16 +33,16 @@ FALLBACK = "windows-1252"
 _UTF_16_DECLARATIONS = (b"<\0?\0x\0", b"\0<\0?\0x")
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
 
-_PARAMETER = re.compile(r";[ \t]*charset[ \t]*=[ \t]*(?:\"([^\"]*)\"?|([^; \t\"]*))", re.IGNORECASE)
+_PARAMETER = compile_pattern(r";[ \t]*charset[ \t]*=[ \t]*(?:\"([^\"]*)\"?|([^; \t\"]*))", re.IGNORECASE)
 # The values between commas that are not in quotes (Fetch, "get, decode, and split").
-_CONTENT_TYPES = re.compile(r"(?:[^,\"]++|\"(?:[^\"\\]++|\\.)*+(?:\"|\\?\Z))++", re.DOTALL)
+_CONTENT_TYPES = compile_pattern(r"(?:[^,\"]++|\"(?:[^\"\\]++|\\.)*+(?:\"|\\?\Z))++", re.DOTALL)
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_MEDIA_TYPE = re.compile(rf"[ \t]*({_TOKEN}/{_TOKEN})[ \t]*(?:;|\Z)")
+_MEDIA_TYPE = compile_pattern(rf"[ \t]*({_TOKEN}/{_TOKEN})[ \t]*(?:;|\Z)")
 
 # The prescan (13.2.3.3), one match a step: a comment (`<!-->` is a whole one),
 # a meta tag (its attributes, its end), another tag, something else with '<'.
 # What the end of the bytes cuts off hides what is in it.
-_PRESCAN = re.compile(
+_PRESCAN = compile_pattern(
     rb"<(?:!--(?:-?>|.*?(?:-->|\Z))"
     rb"|meta([ \t\n\f\r/]" + ATTRIBUTES + rb")(>|\Z)"
     rb"|/?[a-z][^ \t\n\f\r>]*+" + ATTRIBUTES + rb"(?:>|\Z)"
@@ -50,7 +51,7 @@ _PRESCAN = re.compile(
 )
 # Without '<', so that a page full of `<meta` is still read once only.
 _LATE_META = re.compile(rb"<meta[^<>]+?charset", re.IGNORECASE)
-_CONTENT_CHARSET = re.compile(
+_CONTENT_CHARSET = compile_pattern(
     r"charset[ \t\n\f\r]*=[ \t\n\f\r]*(?:\"([^\"]*)\"|'([^']*)'|([^ \t\n\f\r;\"'][^ \t\n\f\r;]*))", re.I
 )
 _XML = re.compile(rb"<\?xml[^>]*?[ \t\n\r]encoding[ \t\n\r]*=[ \t\n\r]*[\"']([^\"'>]*)[\"']")
@@ -58,7 +59,7 @@ _XML = re.compile(rb"<\?xml[^>]*?[ \t\n\r]encoding[ \t\n\r]*=[ \t\n\r]*[\"']([^\
 _HTML_TYPES = frozenset(("text/html", "application/xhtml+xml"))
 # MIME Sniffing, 5 and 7: types that say nothing, and what HTML begins with.
 _NO_TYPES = frozenset(("", "unknown/unknown", "application/unknown", "*/*"))
-_HTML_START = re.compile(
+_HTML_START = compile_pattern(
     rb"(?:\xef\xbb\xbf)?[ \t\n\f\r]*+<(?:!--|(?:!doctype html|html|head|script|iframe|h1|div|font|table|a|style|title"
     rb"|b|body|br|p)[ >])",
     re.IGNORECASE,

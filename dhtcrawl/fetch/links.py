@@ -20,6 +20,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from dhtcrawl.fetch.candidates import begins_hiding, tag_of
 from dhtcrawl.fetch.open_elements import OpenElements
 from dhtcrawl.fetch.tags import scan, scan_for
+from dhtcrawl.possessive import compile_pattern
 
 _Tag = tuple[str, Mapping[str, str | None]]
 
@@ -48,7 +49,7 @@ _SPACE = " \t\n\f\r"
 _NOT_FETCHED = ("#", "javascript:", "mailto:", "tel:", "data:")
 _NOT_FETCHED_LETTERS = "#jJmMtTdD"
 # HTML, "shared declarative refresh steps": a time, then perhaps a URL, perhaps after `url=`.
-_REFRESH = re.compile(
+_REFRESH = compile_pattern(
     r"[ \t\n\f\r]*+(?:[0-9]++[0-9.]*+|\.[0-9.]*+)(?:[ \t\n\f\r]*+[;,][ \t\n\f\r]*+|[ \t\n\f\r]++)"
     r"(?:url[ \t\n\f\r]*+=[ \t\n\f\r]*+)?+(?:\"([^\"]*+)|'([^']*+)|(.*+))",
     re.IGNORECASE | re.DOTALL,
@@ -56,7 +57,7 @@ _REFRESH = re.compile(
 _ROBOTS_NAMES = frozenset(("robots", PRODUCT_TOKEN))
 _TITLE = re.compile(rb"<title[ \t\n\f\r/>]", re.IGNORECASE)
 # A title behind nothing that could hide it, as most stand; a letter in it that stands for another is left to the scan.
-_PLAIN_TITLE = re.compile(
+_PLAIN_TITLE = compile_pattern(
     rb"(?:[ \t\n\f\r]++|<(?:\?xml|!doctype) [^<>]*+>"
     rb"|<(?:html|head|meta|link)(?: [a-z:-]++(?:=\"[^\"]*+\")?+)*+ ?+/?+>)*+<title>([^<&\0]*+)</title>",
     re.IGNORECASE,

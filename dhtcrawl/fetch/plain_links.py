@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
+from dhtcrawl.possessive import compile_pattern
 from dhtcrawl.url import URL_CHARS_MAX, origin_of
 
 # How many directories up a link may lead; one that leads above the root is not plain.
@@ -26,7 +27,7 @@ _ORIGIN = rb"https?://(?:" + _LABEL + rb"\.)++(?!..--)[a-z]{2,63}+/"
 # What a query keeps as it is; of character references the one that links with two arguments need.
 _QUERY = rb"\?(?:[A-Za-z0-9_.~/?=+:,;@!*()$-]++|&amp;)*+"
 # A segment is no dot segment, since it does not begin with a dot. What follows a '#' never counts.
-_PLAIN_TAG = re.compile(
+_PLAIN_TAG = compile_pattern(
     rb"<a"
     + _OTHERS
     + rb' href="('
@@ -37,9 +38,9 @@ _PLAIN_TAG = re.compile(
     + _OTHERS
     + rb">"
 )
-_PLAIN_ANCHOR = re.compile(rb'<a(?: (?!rel=|href=(?!"#))[a-z-]++="[^"]*+")*+>')
+_PLAIN_ANCHOR = compile_pattern(rb'<a(?: (?!rel=|href=(?!"#))[a-z-]++="[^"]*+")*+>')
 # The same of a link that was read, in which a character reference is a character.
-_PLAIN_HREF = re.compile(
+_PLAIN_HREF = compile_pattern(
     rb"("
     + _ORIGIN
     + rb"|/|(?:\.\./)*+)((?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+/?+)*+)(\?[A-Za-z0-9_.~/?=+:,;@!*()$&-]*+)?+(?:#.*+)?+",

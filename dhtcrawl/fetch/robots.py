@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from dhtcrawl.possessive import compile_pattern
+
 # RFC 9309, 2.5: "at least 500 kibibytes"; what follows is ignored.
 PARSED_BYTES_MAX = 500 * 1024
 
@@ -34,7 +36,7 @@ _SCHEME_CHARS_MAX = len("https://")
 MATCHERS_MAX = 8  # a node crawls under one or two product tokens
 
 _LINES = re.compile(rb"\r\n|\r|\n")
-_FIELD = re.compile(
+_FIELD = compile_pattern(
     rb"[ \t]*+(?:(user[ -]?agent)|(allow|diss?all?ow|diasllow|disallaw)|(crawl[ -]delay)|(site-?maps?))"
     rb"(?:[ \t]*+:|[ \t]++)[ \t]*+(.*+)",
     re.IGNORECASE | re.DOTALL,

@@ -25,6 +25,7 @@ from html.entities import html5
 from typing import NamedTuple
 
 from dhtcrawl.fetch.open_elements import OpenElements
+from dhtcrawl.possessive import compile_pattern
 
 # A name (which may begin with '='), and a value quoted, bare or absent.
 VALUE = rb"""[ \t\n\f\r]*+=[ \t\n\f\r]*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^ \t\n\f\r>"'][^ \t\n\f\r>]*+)?+"""
@@ -118,16 +119,16 @@ _NO_QUIRKS = (
     + _ID
     + rb"[\"'])))"
 )
-_BOGUS_COMMENT = re.compile(rb"[^>]*+(?:>|\Z)")
+_BOGUS_COMMENT = compile_pattern(rb"[^>]*+(?:>|\Z)")
 _RAW_TEXT = {name.decode(): raw_text(name) for name in RAW_TEXT_NAMES}
 _OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta", "template"))
 _LINKS = frozenset(("a", "area", "frame", "iframe"))
-_ATTRIBUTE = re.compile(
+_ATTRIBUTE = compile_pattern(
     r"""([^ \t\n\f\r/>][^ \t\n\f\r/>=]*+)"""
     r"""(?:[ \t\n\f\r]*+=[ \t\n\f\r]*+(?:"([^"]*+)"?|'([^']*+)'?|([^ \t\n\f\r>"'][^ \t\n\f\r>]*+))?+)?+"""
 )
 # The same of bytes, in which only the end of each matters.
-_ATTRIBUTE_SPAN = re.compile(rb"[^ \t\n\f\r/>][^ \t\n\f\r/>=]*+(?:" + VALUE + rb")?+")
+_ATTRIBUTE_SPAN = compile_pattern(rb"[^ \t\n\f\r/>][^ \t\n\f\r/>=]*+(?:" + VALUE + rb")?+")
 _REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[A-Za-z0-9]+[;=]?)")
 _NUMERIC = re.compile(r"&#(?:([0-9]+)|[xX]([0-9a-fA-F]+));?")
 _REFERENCE_IN_TEXT = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[A-Za-z0-9]+;?)")
@@ -136,7 +137,7 @@ _REFERENCE_IN_TEXT = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[A-Za-z0-9]+
 @cache
 def compiled(pattern: bytes) -> re.Pattern[bytes]:
     """A pattern that is compiled when it is first asked for; it takes letters of both cases."""
-    return re.compile(pattern, re.IGNORECASE)
+    return compile_pattern(pattern, re.IGNORECASE)
 
 
 def attributes_of(raw: bytes) -> dict[str, str]:

@@ -17,11 +17,13 @@ import re
 from collections.abc import Iterator, Set
 from html.entities import html5
 
+from dhtcrawl.possessive import compile_pattern
+
 _SPACE = r" \t\n\r"
 # Each alternative takes what it began, up to its end or the page's. Groups: a
 # section's text, '/' of an end tag, a tag's name without its prefix,
 # attributes, '/' of an empty element, and text.
-_TOKEN = re.compile(
+_TOKEN = compile_pattern(
     r"<!--(?:[^-]++|-(?!->))*+(?:-->|\Z)"
     r"|<!\[CDATA\[((?:[^\]]++|\](?!\]>))*+)(?:\]\]>|\Z)"
     r"|<\?(?:[^?]++|\?(?!>))*+(?:\?>|\Z)"
@@ -31,12 +33,12 @@ _TOKEN = re.compile(
     rf"|<(/?)(?:[^{_SPACE}/<>=!?:]++:)?+([^{_SPACE}/<>=!?:]++)((?:[^<>\"'/]++|\"[^\"<]*+\"?|'[^'<]*+'?|/(?!>))*+)(/?)>?"
     r"|<|([^<]++)"
 )
-_ATTRIBUTE = re.compile(
+_ATTRIBUTE = compile_pattern(
     rf"([^{_SPACE}/<>=\"']++)"
     # Without a value it is none in XML; it is matched so that its text is read once.
     rf"(?:[{_SPACE}]*+=[{_SPACE}]*+(?:\"([^\"<]*+)\"?|'([^'<]*+)'?|([^{_SPACE}\"'<>]++)))?+"
 )
-_REFERENCE = re.compile(r"&(?:#[0-9]++|#x[0-9a-fA-F]++|[A-Za-z0-9]++);")
+_REFERENCE = compile_pattern(r"&(?:#[0-9]++|#x[0-9a-fA-F]++|[A-Za-z0-9]++);")
 _OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta"))
 
 

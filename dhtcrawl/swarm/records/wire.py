@@ -20,6 +20,7 @@ from functools import lru_cache, partial
 from itertools import repeat
 
 from dhtcrawl.keyspace import TaskKeys, unknown_keys, url_keys
+from dhtcrawl.possessive import compile_pattern
 from dhtcrawl.rpc.tasks import rows
 from dhtcrawl.storage.store.records import NO_ADDITIONS, OTHERS_MAX, STATES, Additions, Place, State, Task
 from dhtcrawl.storage.store.replicas import End, TaskReplica
@@ -43,7 +44,7 @@ _RECORD_BYTES = 288  # of a record on the wire besides its texts and `extra`, at
 _ORIGIN = re.compile(r"(https?://([^/?#\\]+))/")
 _REST = re.compile(r'[!-"$-~]*')  # what WHATWG serialization leaves unescaped, without a fragment
 # The same for several URLs, each on a line of its own.
-_URLS = re.compile(r'(?:https?://[^/?#\\\n]++/[!-"$-~]*+(?:\n|\Z))++')
+_URLS = compile_pattern(r'(?:https?://[^/?#\\\n]++/[!-"$-~]*+(?:\n|\Z))++')
 _HOST_AT = len("https://")  # at the earliest where the slash behind a host may be, for `http` has a letter less
 # What the classes themselves do takes a Python call more.
 _make_link = partial(tuple.__new__, Link)
