@@ -22,11 +22,12 @@ from dhtcrawl.crawl.safe_tasks import SafeTasks
 from dhtcrawl.crawl.seed_links import seed_parts
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.loop_state import loop_state
-from dhtcrawl.storage.store import replicas, tasks
+from dhtcrawl.storage.store import counters, replicas, tasks
 from dhtcrawl.storage.store.ownership import NO_KEYS, OwnershipSnapshot
 from dhtcrawl.storage.store.records import State
 from dhtcrawl.storage.store.replicas import Merged, Swept, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.storage.store.txn import Txn
 
 RECORDS_A_SWEEP = 2_000
 _NOT_SWEPT = object()
@@ -252,14 +253,14 @@ class Intake:
         )
 
     def _submit_links(self, links: list[Link], snapshot: OwnershipSnapshot) -> asyncio.Future[tasks.Accepted]:
-        write = partial(
-            tasks.accept,
-            crawl=self._start.crawl_id,
-            links=links,
-            orders=self._orders,
-            depth_matters=self._start.spec.settings.depth >= 0,
-            safe=snapshot.mine,
-        )
+        crawl, depth_matters = self._start.crawl_id, self._start.spec.settings.depth >= 0
+        orders = self._orders
+
+        def write(txn: Txn) -> tasks.Accepted:
+            accepted = tasks.accept(txn, crawl, links, orders, depth_matters=depth_matters, safe=snapshot.mine)
+            counters.count(txn, crawl, {"urls_seen": accepted.new} if accepted.new else {})
+            return accepted
+
         return self._s.committer.submit(write)
 
     def _note_safe(self, links: list[Link]) -> None:

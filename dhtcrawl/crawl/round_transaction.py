@@ -7,14 +7,13 @@ order numbers of tasks belong to the thread.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from dhtcrawl.crawl.rounds import Fetched, Kill, Round, RoundResult
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.item import ArchiveItem
-from dhtcrawl.storage.store import keys, outcomes, tasks
+from dhtcrawl.storage.store import counters, keys, outcomes, tasks
 from dhtcrawl.storage.store.records import Place, SkipReason, State, pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage
@@ -65,9 +64,7 @@ class RoundTransaction(NamedTuple):
             self._kill(txn, kill, result)
         if round_.links:
             self._accept(txn, round_, result)
-        counters = Counter(round_.counters)
-        counters.update(result.counted)
-        txn.put(keys.key(keys.COUNTERS, self.crawl), pack(dict(counters)))
+        counters.put_counters(txn, self.crawl, round_.counters, result.counted)
         return result
 
     def _note(self, txn: Txn, round_: Round, result: RoundResult) -> None:

@@ -43,6 +43,7 @@ from dhtcrawl.storage.outputs.outputs import LivePages, OutputCounters, OutputDi
 from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.committer import Committer, GroupRunner
+from dhtcrawl.storage.store.counters import Figures, put_counters
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, new_record, signed, with_settings
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.known_depths import DepthTable
@@ -262,7 +263,7 @@ class RunningCrawl:
         totals = await self._write(partial(self._outputs, pending_reason=pending_reason))
         self.crawl.counters.cpu_seconds = self._cpu_before + _cpu_seconds()
         summary = self._summary(totals)
-        await self._write(partial(self._finish, counters=self.crawl.counters.pack(), summary=summary))
+        await self._write(partial(self._finish, figures=self.crawl.counters.figures(), summary=summary))
         return summary, _exit_code(summary, stopped)
 
     async def run_part(self, claims: Callable[[], Test]) -> None:
@@ -282,9 +283,8 @@ class RunningCrawl:
         if not self._dirs.gathered:
             await self._write(partial(write, ours=claims()))
         self.crawl.counters.cpu_seconds = self._cpu_before + _cpu_seconds()
-        counters = self.crawl.counters.pack()
-        key = keys.key(keys.COUNTERS, self.record.crawl_id)
-        await self._write(lambda txn: txn.put(key, counters))
+        crawl, figures = self.record.crawl_id, self.crawl.counters.figures()
+        await self._write(lambda txn: put_counters(txn, crawl, figures))
 
     async def _crawl(self) -> None:
         await self.crawl.run()
@@ -300,9 +300,9 @@ class RunningCrawl:
         rules = rule_names(spec)
         return write_outputs(txn, crawl, self._dirs, spec=spec, pending_reason=pending_reason, ours=ours, rules=rules)
 
-    def _finish(self, txn: Txn, counters: bytes, summary: Summary) -> None:
+    def _finish(self, txn: Txn, figures: Figures, summary: Summary) -> None:
         crawl_id = self.record.crawl_id
-        txn.put(keys.key(keys.COUNTERS, crawl_id), counters)
+        put_counters(txn, crawl_id, figures)
         catalog.set_ended(txn, crawl_id, _ended(summary))
         write_summary(self._dirs.root, summary)
 

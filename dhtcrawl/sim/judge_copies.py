@@ -37,7 +37,7 @@ class CopyCounts:
         for host in hosts if self._copies > 1 else ():
             value = host.disk.engine.get(keys.key(keys.COUNTERS, self._crawl))
             if value is not None:
-                self._compare(host, unpack(value)["pages_undercopied"])
+                self._compare(host, unpack(value).get("pages_undercopied", 0))
 
     def _counted(self, host: SimHost) -> int | None:
         """What a node counts; None while that may be about to change, and where the crawl does not run."""

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.keyspace import url_key
-from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store import counters, keys
 from dhtcrawl.storage.store import replicas as stored
 from dhtcrawl.storage.store.known_depths import DepthTable
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
@@ -117,6 +118,9 @@ class IntakeBench(Bench):
     def queued(self) -> set[bytes]:
         return {keys.queue_task(key) for key, _ in self.engine.scan(*keys.bounds(keys.QUEUE, CRAWL))}
 
+    def stored_counters(self) -> CrawlCounters:
+        return CrawlCounters.unpack(self.engine.get(keys.key(keys.COUNTERS, CRAWL)))
+
     async def merge(self, *found: TaskReplica) -> None:
         def write(txn: Any) -> Merged:
             return stored.merge_in(
@@ -165,6 +169,19 @@ async def test_a_link_that_was_known_is_no_new_one_and_waits_for_nobody() -> Non
         await first
         assert await world.intake.accept([link(1)]) == frozenset()
         assert world.counters.urls_seen == 1
+
+
+async def test_links_are_counted_in_the_transaction_that_writes_them_also_beside_a_round_that_had_begun() -> None:
+    async with a_world() as (world, group):
+        before = world.counters.figures()
+        accepting = group.create_task(world.intake.accept([link(1), link(2)]))
+        await asyncio.sleep(1.0)
+        assert world.stored_counters().urls_seen == 2, "the node may end before the next round"
+        await world.committer.submit(partial(counters.put_counters, crawl=CRAWL, known=before, counted={"pages": 1}))
+        assert world.stored_counters() == CrawlCounters(urls_seen=2, pages=1)
+        world.backups_answer()
+        await accepting
+        assert world.counters.urls_seen == 2
 
 
 async def test_a_link_is_known_from_memory_once_it_is_acked_unless_it_is_nearer() -> None:
