@@ -52,7 +52,7 @@ class CrawlProgress:
         crawl, counters = self._crawl, self._crawl.counters
         elapsed_s = crawl.elapsed_s
         rate = self._rate.after(elapsed_s, counters.pages)
-        queued = max(0, counters.urls_seen - counters.pages - counters.dead)
+        queued = counters.queued
         figures = (
             f"{clock(elapsed_s)}  {counters.pages} pages  {a_second(rate)}  {size(counters.body_bytes)}  "
             f"{queued} queued  {crawl.parts.frontier.in_flight} in flight  {counters.errors} errors"

@@ -14,7 +14,7 @@ from dhtcrawl.crawl.rounds import Fetched, Kill, Round, RoundResult
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.store import counters, keys, outcomes, tasks
-from dhtcrawl.storage.store.records import Place, SkipReason, State, pack, unpack
+from dhtcrawl.storage.store.records import Place, State, pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage
 from dhtcrawl.storage.store.txn import Txn
@@ -112,10 +112,7 @@ class RoundTransaction(NamedTuple):
     def _kill(self, txn: Txn, kill: Kill, result: RoundResult) -> None:
         dead = tasks.kill(txn, self.crawl, kill.key, kill.reason, kill.detail, kill.attempt)
         if dead is not None:
-            result.counted["dead"] += 1
-            result.counted[outcomes.skip_counter_of(kill.reason)] += 1
-            if kill.reason == SkipReason.FAILED:
-                self._error(result, outcomes.kind_of_detail(kill.detail))
+            result.counted.update(counters.of_dead(kill.reason, kill.detail))
             result.over.append(TaskReplica(kill.key, dead))
 
     @staticmethod

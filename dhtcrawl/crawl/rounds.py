@@ -12,6 +12,7 @@ from dhtcrawl.fetch.http import Body
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.item import ArchiveItem
+from dhtcrawl.storage.store.counters import is_of_release, told
 from dhtcrawl.storage.store.outcomes import (
     OTHER,
     counter_of,
@@ -55,12 +56,28 @@ class CrawlCounters:
     kinds: dict[str, int] = field(default_factory=dict)  # errors by `outcomes.ERROR_KINDS`, those that happened
     skipped: dict[str, int] = field(default_factory=dict)  # URLs not followed or given up here, by `SkipReason`
     plans: dict[str, float] = field(default_factory=dict)  # that this node made, by names of `plan_counters`
+    released: dict[str, int] = field(default_factory=dict)  # to be taken off others, by names of `counters`
+
+    @property
+    def queued(self) -> int:
+        """URLs that are known here and neither fetched nor given up."""
+        told = self.told()
+        return max(0, round(told["urls_seen"] - told["pages"] - told["dead"]))
+
+    def told(self) -> dict[str, int | float]:
+        """The counters as they are sent to other nodes: without what was released."""
+        return told(self.figures())
 
     def figures(self) -> dict[str, int | float]:
-        """All counters by name, as stored and as sent to other nodes; of kinds and reasons those that happened."""
+        """All counters by name, as stored; of kinds and reasons those that happened."""
         figures: dict[str, int | float] = dict(zip(_NAMES, _counts_of(self), strict=True))
         figures |= {counter_of(kind): count for kind, count in self.kinds.items()}
-        return figures | {skip_counter_of(reason): count for reason, count in self.skipped.items()} | self.plans
+        return (
+            figures
+            | {skip_counter_of(reason): count for reason, count in self.skipped.items()}
+            | self.plans
+            | self.released
+        )
 
     def add(self, counted: Mapping[str, int]) -> None:
         """Add the counts of a transaction, by name."""
@@ -71,6 +88,14 @@ class CrawlCounters:
             self.kinds[kind] = self.kinds.get(kind, 0) + count
         for reason, count in skipped_by_reason(counted).items():
             self.skipped[reason] = self.skipped.get(reason, 0) + count
+
+    def heard(self, stored: Mapping[str, int]) -> None:
+        """Take the counters of `counters.count` as they are in the store, for a release or what a user dropped."""
+        for name, count in stored.items():
+            if is_of_release(name):
+                self.released[name] = max(count, self.released.get(name, 0))
+        for reason, count in skipped_by_reason(stored).items():
+            self.skipped[reason] = max(count, self.skipped.get(reason, 0))
 
     def pack(self) -> bytes:
         """The stored value."""
@@ -87,7 +112,9 @@ class CrawlCounters:
         stored: dict[str, Any] = {} if value is None else unpack(value)
         named = {name: stored[name] for name in _NAMES if name in stored}
         plans = {name: count for name, count in stored.items() if counts_plans(name)}
-        counters = cls(**named, kinds=errors_by_kind(stored), skipped=skipped_by_reason(stored), plans=plans)
+        released = {name: count for name, count in stored.items() if is_of_release(name)}
+        kinds, skipped = errors_by_kind(stored), skipped_by_reason(stored)
+        counters = cls(**named, kinds=kinds, skipped=skipped, plans=plans, released=released)
         # An earlier version counted neither content nor kinds.
         counters.pages_ok = int(ok_pages(stored))
         unknown = counters.errors - sum(counters.kinds.values())
@@ -96,7 +123,9 @@ class CrawlCounters:
         return counters
 
 
-_NAMES = tuple(field.name for field in fields(CrawlCounters) if field.name not in ("kinds", "skipped", "plans"))
+_NAMES = tuple(
+    field.name for field in fields(CrawlCounters) if field.name not in ("kinds", "skipped", "plans", "released")
+)
 _counts_of = attrgetter(*_NAMES)
 
 

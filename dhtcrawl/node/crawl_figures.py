@@ -21,6 +21,7 @@ from dhtcrawl.rpc.peers.ask_all import answers_of
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.standing import OWED, Cause, Obstacle, crawl_standing, sentence
+from dhtcrawl.storage.store import counters
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.swarm.calls.lifecycle import AskProgress, CrawlFigures, ProgressRow
 from dhtcrawl.swarm.calls.words import obstacle_in, obstacle_row
@@ -86,7 +87,7 @@ class CrawlFiguresAsked:
         age_s = figures.heard_ms / 1000 + since_s
         shown = {
             "standing": crawl_standing(record.state, record.ended, obstacle_in(figures.obstacle)),
-            "counters": {**_NONE, **figures.counters},
+            "counters": {**_NONE, **counters.shown(figures.counters)},
             "counters_of": told.whose,
             "as_of_s": 0.0 if record.ended else round(age_s, 3),
         }
@@ -113,7 +114,7 @@ class CrawlFiguresAsked:
             "node": row.node.hex(),
             "state": "active" if there else "silent" if member else "gone",
             "heard_s": 0.0 if record.ended and there else round(heard_s, 3),
-            "counters": {**_NONE, **row.counters},
+            "counters": {**_NONE, **counters.shown(row.counters)},
             "text": "" if obstacle is None else sentence(obstacle),
         }
 
@@ -184,7 +185,7 @@ class CrawlFiguresAsked:
             answers = await answers_of(self._peers, members, asked)
             whole = len(answers) == len(members)
             told = {node: answer.counters for node, answer in answers.items() if answer.counters}
-            found = {node: ProgressRow(node, 0, True, counters, {}, None) for node, counters in told.items()}
+            found = {node: ProgressRow(node, 0, True, figures, {}, None) for node, figures in told.items()}
             # What a node did that does not answer any more is part of the sums: its row stays.
             rows = tuple((self._earlier(last, record.version) | found).values())
         if not record.totals and not rows:

@@ -141,7 +141,7 @@ class CrawlBoard:
             activity=self.crawl.activity,
             waiting=waiting,
             counters={
-                **counters.figures(),
+                **counters.told(),
                 "bytes": counters.body_bytes,
                 "queued": len(frontier),
                 "in_flight": frontier.in_flight,

@@ -25,6 +25,7 @@ from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.storage.outputs.outputs import LivePages, OutputDirs
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.given_up import OpenedAgain
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.swarm.assignment.assignments import Assignments, AssignmentServices
 from dhtcrawl.swarm.assignment.assignments import build as build_assignments
@@ -258,11 +259,10 @@ def _opened(replicator: Replicator, crawl: bytes, parts: CrawlParts, opened: lis
         replicator.keep(crawl, opened, partial(parts.intake.merged, merged))
 
 
-def _reached(
-    replicator: Replicator, crawl: bytes, parts: CrawlParts, opened: list[TaskReplica], merged: Merged
-) -> None:
+def _reached(replicator: Replicator, crawl: bytes, parts: CrawlParts, again: OpenedAgain) -> None:
     """Queue tasks that the scope reaches by now once their backups know of it."""
-    replicator.keep(crawl, opened, partial(parts.intake.merged, merged))
+    parts.counters.heard(again.counted)
+    replicator.keep(crawl, again.opened, partial(parts.intake.merged, again.merged))
 
 
 async def _tell_crawl(tell: Callable[[bytes, bytes], Awaitable[object]], crawl: bytes, node: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,10 @@ from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRe
 from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.sim.web import SimClient
-from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
+from dhtcrawl.storage.store import counters, keys
+from dhtcrawl.storage.store.records import SkipReason, State, Task, merge, unpack, unpack_task
 from dhtcrawl.swarm.calls.lifecycle import DROP, RELEASE, DecideGivenUp
+from dhtcrawl.swarm.lifecycle.roll import added_up
 from dhtcrawl.url import host_of
 from swarm.fake_peers import answered
 
@@ -177,6 +179,62 @@ async def test_what_is_dropped_is_off_the_list_on_every_copy_and_is_not_asked_fo
         assert gone not in listed
         assert len(world.web.visits) == asked
         assert {task.gen for task in records(world, crawl, gone)} == {1}
+
+
+def dead_records(world: Story, crawl: bytes) -> dict[str, str]:
+    """The URLs that are given up in the end, and why, by all copies of their records merged."""
+    found: dict[bytes, Task] = {}
+    for host in world.hosts:
+        for full, value in host.disk.engine.scan(*keys.bounds(keys.TASK, crawl)):
+            task = unpack_task(value)
+            found[full] = merge(found[full], task) if full in found else task
+    return {task.url: task.reason for task in found.values() if task.state == State.DEAD}
+
+
+def figures_of(world: Story, crawl: bytes) -> dict[str, int | float]:
+    """The sum of what the nodes' disks have, as a command is told it."""
+    values = [host.disk.engine.get(keys.key(keys.COUNTERS, crawl)) for host in world.hosts]
+    return added_up(counters.told(unpack(value)) for value in values if value is not None)
+
+
+@policies("xor", "balanced")
+async def test_what_was_released_and_then_fetched_is_counted_as_given_up_no_more(policy: str) -> None:
+    async with a_world(pages=60, nodes=4) as world:
+        broken = Broken(world, 4)
+        crawl = await crawled(world, policy)
+        gone, *others = broken.urls
+        swarm = swarm_of(world, 1)
+        assert figures_of(world, crawl)["errors_disconnected"] == len(broken.urls)
+        await swarm.given_up.decide(crawl, RELEASE, others)  # in vain: given up once more
+        await world.until(lambda: dead_records(world, crawl).keys() >= set(broken.urls) and world.ended(crawl))
+        assert figures_of(world, crawl)["errors_disconnected"] == len(broken.urls)
+        broken.mended = True
+        await swarm.given_up.decide(crawl, RELEASE, others)
+        await world.until(lambda: not dead_records(world, crawl).keys() & set(others))
+        await world.until(lambda: world.ended(crawl, at=1))
+        record = swarm.crawls.get(crawl)
+        assert record is not None
+        for figures in (record.totals, figures_of(world, crawl)):
+            assert figures["dead"] == len(dead_records(world, crawl))
+            assert figures["errors_disconnected"] == 1
+            assert figures["skipped_failed"] == Counter(dead_records(world, crawl).values())[SkipReason.FAILED]
+        await swarm.given_up.decide(crawl, DROP, [gone])
+        dropped = figures_of(world, crawl)
+        assert (dropped["dead"], dropped["errors"]) == (record.totals["dead"], record.totals["errors"] - 1)
+        assert dropped["skipped_dropped"] == 1
+
+
+async def test_what_a_node_that_ends_abruptly_had_released_stays_released() -> None:
+    async with a_world(pages=60, nodes=3) as world:
+        broken = Broken(world, 3)
+        crawl = await crawled(world, "xor")
+        decided = await swarm_of(world, 0).given_up.decide(crawl, RELEASE, broken.urls)
+        for host in world.hosts:
+            await host.crash()
+        values = [host.disk.engine.get(keys.key(keys.COUNTERS, crawl)) for host in world.hosts]
+        released = sum(unpack(value).get("released_dead", 0) for value in values if value is not None)
+        again = {url for url in broken.urls for task in records(world, crawl, url) if task.gen == 1}
+        assert released == len(again) == decided.tasks == 3
 
 
 async def test_a_node_that_does_not_answer_is_named() -> None:

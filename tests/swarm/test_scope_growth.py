@@ -15,9 +15,10 @@ from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import placement, url_key
 from dhtcrawl.rpc.tasks.messages import Ack, StoreBackup
 from dhtcrawl.storage.store import given_up, keys
+from dhtcrawl.storage.store.given_up import OpenedAgain
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
-from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.lifecycle.scope_growth import ScopeGrowth
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.url import host_of
@@ -41,9 +42,9 @@ class GrowthBench(Bench):
         snapshot = OwnershipSnapshot(self.mine.__contains__)
         self.growth = ScopeGrowth(self.committer, CRAWL, self.scope, lambda _=None: snapshot, self._opened)
 
-    def _opened(self, opened: list[TaskReplica], merged: Merged) -> None:
-        self.opened += opened
-        self.queued += [task.url for task in merged.queued]
+    def _opened(self, again: OpenedAgain) -> None:
+        self.opened += again.opened
+        self.queued += [task.url for task in again.merged.queued]
 
     def state(self, url: str) -> tuple[State, int]:
         value = self.engine.get(keys.TASK + CRAWL + url_key(url))

@@ -13,14 +13,15 @@ Those that read a record raise `StorageError` if it is damaged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from dhtcrawl.storage.store import keys, replicas
+from dhtcrawl.storage.store import counters, keys, replicas
 from dhtcrawl.storage.store.ownership import Test
 from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
-from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import get_task
 from dhtcrawl.storage.store.txn import Txn
 
@@ -70,17 +71,48 @@ def _listed(
 
 given_up = partial(_listed, when=is_given_up)
 died_beyond = partial(_listed, when=is_beyond)
-release = partial(replicas.reopen, when=is_given_up)
-reach = partial(replicas.reopen, when=is_beyond)
 
 
-def drop(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[TaskReplica]:
-    """Take tasks off the list; return their records, for the backups."""
-    dropped: list[TaskReplica] = []
+class OpenedAgain(NamedTuple):
+    """What was opened again."""
+
+    opened: list[TaskReplica]  # for the backups
+    merged: Merged  # the changes of our queues
+    counted: Mapping[str, int]  # how the counters stand that changed, by name
+
+
+class Dropped(NamedTuple):
+    """What was taken off the list."""
+
+    dropped: list[TaskReplica]  # for the backups
+    counted: Mapping[str, int]  # as of `OpenedAgain`
+
+
+def _reopened(
+    txn: Txn, crawl: bytes, task_keys: Iterable[bytes], *, when: Callable[[Task], bool], mine: Test, held: Test
+) -> OpenedAgain:
+    """Open tasks again for which `when` still holds, and count that they are given up no more."""
+    found, counted = list(dict.fromkeys(task_keys)), Counter[str]()
+    for key in found:
+        task = get_task(txn, crawl, key)
+        if task is not None and when(task):
+            counted += counters.of_change(task, None)
+    opened, merged = replicas.reopen(txn, crawl, found, when=when, mine=mine, held=held)
+    return OpenedAgain(opened, merged, counters.count(txn, crawl, counted))
+
+
+release = partial(_reopened, when=is_given_up)
+reach = partial(_reopened, when=is_beyond)
+
+
+def drop(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> Dropped:
+    """Take tasks off the list."""
+    dropped, counted = list[TaskReplica](), Counter[str]()
     for key in task_keys:
         task = get_task(txn, crawl, key)
         if task is not None and is_given_up(task):
             gone = task._replace(gen=task.gen + 1, reason=SkipReason.DROPPED)
             txn.put(keys.TASK + crawl + key, gone.pack())
             dropped.append(TaskReplica(key, gone))
-    return dropped
+            counted += counters.of_change(task, gone)
+    return Dropped(dropped, counters.count(txn, crawl, counted))

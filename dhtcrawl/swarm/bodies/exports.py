@@ -15,6 +15,7 @@ from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.collect.limits import ROWS_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import Committer
+from dhtcrawl.storage.store.counters import told
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import unpack
 from dhtcrawl.storage.store.txn import Txn
@@ -79,4 +80,4 @@ def counters_of(txn: Txn, *, crawl: bytes) -> dict[str, Any]:
     for _, value in txn.scan(*keys.bounds(keys.COUNTERS, crawl)):
         for name, count in unpack(value).items():
             total[name] = max(total.get(name, 0), count) if name == "seconds" else total.get(name, 0) + count
-    return total
+    return told(total)

@@ -155,7 +155,8 @@ class CrawlStanding(WireMap):
     counters: Annotated[
         Counters,
         "for limits and for people; `seconds`, `bytes`, `pages` and `pages_ok` among them, with a page limit "
-        "`pages_out` and `pages_used`; another one that is 0 may be left out",
+        "`pages_out` and `pages_used`; another one that is 0 may be left out; `released_NAME` is to be taken off the "
+        "`NAME` of all nodes together: given-up tasks that the node released, and did not count itself",
     ]
     obstacle: Annotated[ObstacleRow | None, or_nil(row(ObstacleRow)), "what keeps it from going on there"] = None
     awaited: Annotated[

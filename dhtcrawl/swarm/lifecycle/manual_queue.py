@@ -10,7 +10,7 @@ is given work (`dhtcrawl.swarm.lifecycle.reopen_check`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
@@ -22,8 +22,8 @@ from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store import given_up
 from dhtcrawl.storage.store.committer import Committer
-from dhtcrawl.storage.store.given_up import GivenUp
-from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.storage.store.given_up import Dropped, GivenUp, OpenedAgain
+from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.calls.lifecycle import DROP, RELEASE
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
@@ -162,16 +162,22 @@ class ManualQueue:
             return 0
         if action == DROP:
             drop: Any = partial(given_up.drop, crawl=crawl, task_keys=ours)
-            dropped: list[TaskReplica] = await self._committer.submit(drop)
-            self._keep(crawl, dropped, _nothing)
-            return len(dropped)
+            gone: Dropped = await self._committer.submit(drop)
+            self._keep(crawl, gone.dropped, _nothing)
+            await self._count(crawl, gone.counted)
+            return len(gone.dropped)
         write: Any = partial(given_up.release, crawl=crawl, task_keys=ours, mine=now.mine, held=now.held)
-        opened: list[TaskReplica]
-        merged: Merged
-        opened, merged = await self._committer.submit(write)
-        if opened:
-            self._keep(crawl, opened, partial(self._runs.merged, crawl, merged))
-        return len(opened)
+        again: OpenedAgain = await self._committer.submit(write)
+        if again.opened:
+            self._keep(crawl, again.opened, partial(self._runs.merged, crawl, again.merged))
+        await self._count(crawl, again.counted)
+        return len(again.opened)
+
+    async def _count(self, crawl: bytes, counted: Mapping[str, int]) -> None:
+        # A run that is being made may have read the counters before they changed.
+        run = await self._runs.once_made(crawl) if counted else None
+        if run is not None:
+            run.counters.heard(counted)
 
 
 def _nothing() -> None:

@@ -17,6 +17,7 @@ from typing import Final
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.standing import PACE_S, Cause, Obstacle, first
+from dhtcrawl.storage.store.counters import told
 from dhtcrawl.storage.store.crawl_record import PAUSED, STOPPING, CrawlRecord
 from dhtcrawl.swarm.calls.lifecycle import CrawlFigures, CrawlStanding, GoneRow, ProgressRow
 from dhtcrawl.swarm.calls.words import NODES_TOLD_MAX, obstacle_in, obstacle_of, row_of
@@ -140,13 +141,16 @@ class Roll:
 
 
 def added_up(nodes: Iterable[Mapping[str, int | float]]) -> dict[str, int | float]:
-    """The counters of several nodes as those of all; `seconds` is the longest that one of them has run."""
+    """The counters of several nodes as those of all; `seconds` is the longest that one of them has run.
+
+    What one node has released is taken off here where another one counted it.
+    """
     found, seconds = Counter[str](), 0.0
     for counters in nodes:
         found.update({name: count for name, count in counters.items() if name not in _NOT_ADDED})
         seconds = max(seconds, counters.get("seconds", 0.0))
     found["pages"] = max(0, found["pages"] - found["pages_reopened"])
-    return dict(sorted(found.items())) | {"seconds": seconds}
+    return dict(sorted(told(found).items())) | {"seconds": seconds}
 
 
 def _may_move(row: _NodeRow) -> bool:

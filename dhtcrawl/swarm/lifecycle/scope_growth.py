@@ -18,9 +18,8 @@ from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import given_up
 from dhtcrawl.storage.store.committer import Committer
-from dhtcrawl.storage.store.given_up import GivenUp
+from dhtcrawl.storage.store.given_up import GivenUp, OpenedAgain
 from dhtcrawl.storage.store.ownership import TakeSnapshot
-from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 
 SCANNED_A_STEP = 2_000
 FOUND_A_STEP = 200
@@ -36,9 +35,9 @@ class ScopeGrowth:
         crawl: bytes,
         scope: Scope,
         snapshot: TakeSnapshot,
-        opened: Callable[[list[TaskReplica], Merged], None],
+        opened: Callable[[OpenedAgain], None],
     ) -> None:
-        """`opened(records, changes)` gives records to their backups, and then makes the changes of the queues."""
+        """`opened` gives the records to their backups, and then makes the changes of the queues."""
         self._committer = committer
         self._crawl = crawl
         self._scope = scope
@@ -83,7 +82,7 @@ class ScopeGrowth:
         if reached:
             now = self._snapshot(reached)
             write: Any = partial(given_up.reach, crawl=self._crawl, task_keys=reached, mine=now.mine, held=now.held)
-            opened, merged = await self._committer.submit(write)
-            if opened:
-                self._opened(opened, merged)
+            again: OpenedAgain = await self._committer.submit(write)
+            if again.opened:
+                self._opened(again)
         return after
