@@ -308,7 +308,7 @@ async def _claim(committer: Committer, record: CrawlRecord, out: Path, dirs: Out
     """Make `out` this crawl's, by the rules of `dhtcrawl crawl`.
 
     Raises:
-        UsageError: it is another's, or holds this one complete.
+        UsageError: it is another's, or holds this one complete, as it ended last.
         StorageError: the outputs of one that failed cannot be kept.
     """
     crawls = await committer.submit(catalog.crawls)
@@ -321,7 +321,7 @@ async def _claim(committer: Committer, record: CrawlRecord, out: Path, dirs: Out
                 f"{out} holds another crawl, of {crawl.spec.all_seeds[0]}; "
                 "name another directory with --out for this one"
             )
-        elif crawl.ended == COMPLETE:
+        elif crawl.ended == COMPLETE and crawl.version >= record.version:
             raise UsageError(f"{out} holds this crawl, complete; name another directory with --out to gather it anew")
     await committer.submit(partial(catalog.put_crawl, crawl=replace(record, ended="")))
 

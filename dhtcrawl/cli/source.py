@@ -71,6 +71,20 @@ class AskedCrawl(NamedTuple):
     nodes: list[NodeFacts]
 
 
+async def record_of(client: NodeClient, crawl: str) -> CrawlRecord:
+    """Ask a node for the record of a crawl.
+
+    Raises:
+        UsageError: it knows no such crawl.
+        NodeUnreachable: it does not answer.
+        DhtcrawlError: it sent nonsense.
+    """
+    try:
+        return from_wire(await client.export_record(crawl))
+    except NotARecord as error:
+        raise DhtcrawlError(f"what answers at {client.name} sent no record of the crawl ({error})") from error
+
+
 async def ask_about(client: NodeClient, crawl: str) -> AskedCrawl:
     """Ask a node of a crawl.
 
@@ -79,10 +93,7 @@ async def ask_about(client: NodeClient, crawl: str) -> AskedCrawl:
         NodeUnreachable: it does not answer.
         DhtcrawlError: it sent nonsense.
     """
-    try:
-        record = from_wire(await client.export_record(crawl))
-    except NotARecord as error:
-        raise DhtcrawlError(f"what answers at {client.name} sent no record of the crawl ({error})") from error
+    record = await record_of(client, crawl)
     status, stop = await client.status(), stop_of(record.ended)
     nodes = await HttpSource(client, crawl).nodes()
     facts = CrawlFacts(

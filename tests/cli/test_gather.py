@@ -61,9 +61,11 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def run(source: Any, out: Path, facts: CrawlFacts | None = None, said: list[str] | None = None) -> Summary:
+def run(
+    source: Any, out: Path, facts: CrawlFacts | None = None, said: list[str] | None = None, *, version: int = 1
+) -> Summary:
     say = (said if said is not None else []).append
-    as_known = replace(record(), ended="complete")
+    as_known = replace(record(), ended="complete", version=version)
     summary, totals = asyncio.run(gather(source, as_known, out, node_dir(out), facts or ended(), sync=False, say=say))
     assert totals.pages == summary.pages
     assert json.loads((out / "summary.json").read_text()) == json.loads(summary.to_json())
@@ -385,6 +387,34 @@ def test_a_complete_collection_is_not_gathered_again(source: FakeSource, out: Pa
     with pytest.raises(UsageError, match="holds this crawl, complete; name another directory"):
         run(source, out)
     assert outputs(out) == before
+
+
+def test_a_collection_gets_what_was_released_after_it_was_complete(
+    swarm: Crawled, source: FakeSource, out: Path
+) -> None:
+    first, key = source.parts[0], page_key(source.parts[0])
+    rows = {kind: first.engine.get(kind + CRAWL + key) for kind in (keys.PAGE, keys.LINKS)}
+    holders = [part for part in source.parts if part.engine.get(keys.TASK + CRAWL + key) is not None]
+    (task,) = {unpack_task(part.engine.get(keys.TASK + CRAWL + key) or b"") for part in holders[:1]}
+    failed = task._replace(state=State.DEAD, reason="failed", detail="timeout: 30 s", place=None)
+    for part in holders:
+        part.put(keys.TASK + CRAWL + key, failed.pack())
+    for kind in rows:
+        first.put(kind + CRAWL + key, None)
+    before = run(source, out)
+    assert (before.pages, before.complete, before.errors_by_kind["timeout"]) == (swarm.alone.pages - 1, True, 1)
+    for part in holders:
+        part.put(keys.TASK + CRAWL + key, task._replace(gen=1).pack())
+    for kind, value in rows.items():
+        first.put(kind + CRAWL + key, value)
+    after = run(source, out, version=3)
+    assert (after.pages, after.errors, after.errors_by_kind) == (
+        swarm.alone.pages, swarm.alone.errors, swarm.alone.errors_by_kind,
+    )  # fmt: skip
+    assert after.complete
+    assert verify(out).problems == []
+    with pytest.raises(UsageError, match="holds this crawl, complete; name another directory"):
+        run(source, out, version=3)
 
 
 def test_another_crawls_directory_is_refused(source: FakeSource, out: Path) -> None:

@@ -310,6 +310,21 @@ def test_a_crawl_is_gathered_later_and_again(holder: Holder, demo: DemoCrawl, he
     assert secrets_in(out) == []
 
 
+def test_a_crawl_that_went_on_after_its_end_is_gathered_once_more(holder: Holder, here: Here, tmp_path: Path) -> None:
+    out, crawl = tmp_path / "gathered", holder.record.crawl_id.hex()
+    holder.record = replace(holder.record, version=2)
+    with running(holder) as admin:
+        assert here("gather", crawl[:8], "--out", out, "--admin", admin).code == 0
+        before = (out / "summary.json").stat().st_ino
+        assert "nothing was left to gather" in here("gather", crawl[:8], "--out", out, "--admin", admin).stdout
+        assert (out / "summary.json").stat().st_ino == before
+        holder.record = replace(holder.record, version=4)  # released, and ended again
+        again = here("gather", crawl[:8], "--out", out, "--admin", admin)
+        assert (again.code, "nothing was left" in again.stdout) == (0, False)
+        assert "nothing was left to gather" in here("gather", crawl[:8], "--out", out, "--admin", admin).stdout
+    assert here("verify", out).code == 0
+
+
 def test_gather_says_what_each_node_has_sent_where_that_is_wanted(holder: Holder, here: Here, tmp_path: Path) -> None:
     crawl = holder.record.crawl_id.hex()
     with running(holder) as admin:
