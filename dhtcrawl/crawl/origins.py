@@ -22,7 +22,7 @@ from dhtcrawl.fetch.robots_book import RobotsBook
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.standing import Cause
-from dhtcrawl.storage.store.outcomes import answers_only
+from dhtcrawl.storage.store.outcomes import again_and_again, answers_only
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import host_of
 
@@ -179,7 +179,7 @@ class Origins:
     def fell_silent(self, origin: str, detail: str) -> None:
         """An origin accepted a connection, but did not answer; after too many of these it is given up."""
         if self._health.of(origin).fell_silent(self.backoff):
-            self.give_up(origin, SkipReason.FAILED, f"{detail}, again and again")
+            self.give_up(origin, SkipReason.FAILED, again_and_again(detail))
 
 
 def log_hold(logger: logging.Logger, host: str, wait_s: float, why: str) -> None:

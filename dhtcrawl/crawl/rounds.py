@@ -64,6 +64,11 @@ class CrawlCounters:
         told = self.told()
         return max(0, round(told["urls_seen"] - told["pages"] - told["dead"]))
 
+    @property
+    def retried_in_all(self) -> int:
+        """`retried`, and the last requests of given-up tasks that were released."""
+        return int(self.told()["retried"])
+
     def told(self) -> dict[str, int | float]:
         """The counters as they are sent to other nodes: without what was released."""
         return told(self.figures())

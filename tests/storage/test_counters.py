@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
 from storage.stores import CRAWL, Store
 
 from dhtcrawl.crawl.rounds import CrawlCounters
-from dhtcrawl.storage.store import counters, given_up, keys, tasks
+from dhtcrawl.storage.store import counters, given_up, keys, outcomes, tasks
 from dhtcrawl.storage.store.records import SkipReason, unpack
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.lifecycle.roll import added_up
@@ -17,11 +18,11 @@ DETAIL = "disconnected: the server closed the connection"
 GIVEN_UP = {"dead": 1, "errors": 1, "errors_disconnected": 1, "skipped_failed": 1}
 
 
-def a_store_with_a_failure() -> Store:
+def a_store_with_a_failure(detail: str = DETAIL) -> Store:
     store = Store()
     store.accept(Link(KEY, "http://a.example/", 0, ""))
-    store.run(lambda txn: tasks.kill(txn, CRAWL, KEY, SkipReason.FAILED, DETAIL, 2))
-    counted = counters.of_dead(SkipReason.FAILED, DETAIL)
+    store.run(lambda txn: tasks.kill(txn, CRAWL, KEY, SkipReason.FAILED, detail, 2))
+    counted = counters.of_dead(SkipReason.FAILED, detail)
     store.run(
         lambda txn: counters.put_counters(txn, CRAWL, {"urls_seen": 0, "fetches": 3}, {**counted, "urls_seen": 1})
     )
@@ -43,9 +44,29 @@ def test_what_is_released_is_told_as_given_up_no_more_and_counted_once_for_each_
     store = a_store_with_a_failure()
     assert counters.told(stored(store)) == {"urls_seen": 1, "fetches": 3, **GIVEN_UP}
     assert release(store).opened
-    assert counters.told(stored(store)) == {"urls_seen": 1, "fetches": 3, "dead": 0, "errors": 0}
+    released = {"urls_seen": 1, "fetches": 3, "retried": 1, "dead": 0, "errors": 0}
+    assert counters.told(stored(store)) == released
     assert not release(store).opened, "it is not given up any more"
-    assert counters.told(stored(store)) == {"urls_seen": 1, "fetches": 3, "dead": 0, "errors": 0}
+    assert counters.told(stored(store)) == released
+
+
+@pytest.mark.parametrize(
+    ("detail", "retried"),
+    [
+        (DETAIL, 1),
+        (f"0123abcd: {DETAIL}; 4567cdef: {DETAIL}", 1),
+        ("timeout: no answer for 30 s", 1),
+        (outcomes.again_and_again("timeout: no answer for 30 s"), 0),  # its origin's: each request was counted before
+        (outcomes.answers_only(503), 0),
+        ("dns: no such name", 0),  # no site saw it
+    ],
+)
+def test_the_last_request_of_what_is_released_was_followed_by_another_try(detail: str, retried: int) -> None:
+    store = a_store_with_a_failure(detail)
+    known = CrawlCounters.unpack(store.engine.get(keys.key(keys.COUNTERS, CRAWL)))
+    known.heard(release(store).counted)
+    assert known.retried_in_all == retried
+    assert counters.told(stored(store)).get("retried", 0) == retried
 
 
 def test_what_is_dropped_is_no_error_and_skipped_for_another_reason() -> None:

@@ -125,7 +125,7 @@ class NodeAnswers(Answers):
         totals: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
         kinds: Counter[str] = Counter()
         for counters in swarm.runs.counters:
-            totals.update({name: getattr(counters, name) for name in _COUNTED})
+            totals.update({name: getattr(counters, name) for name in _COUNTED} | {"retried": counters.retried_in_all})
             kinds.update(counters.kinds)
         totals["politeness_violations"] = swarm.gate.book.violations
         totals["politeness_exceptions"] = swarm.gate.exceptions

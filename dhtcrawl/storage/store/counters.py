@@ -2,7 +2,8 @@
 
     a round       all that the event loop knew as the round began, and what the transaction found
     links         `urls_seen`, with the records of what other nodes found
-    a release     `released_NAME` for each counter NAME that has the given-up task, and is not to have it any more
+    a release     `released_NAME` for each counter NAME that has the given-up task, and is not to have it any more;
+                  `retried_released`, which is part of `retried`: its last request is followed by another try after all
 
 A round must not undo what the others count meanwhile, so these counters go on from what is stored. Counters only
 grow, as a monitor expects (`/metrics` has them as they are); `told` takes off what was released. The node that releases
@@ -25,6 +26,7 @@ Figures: TypeAlias = Mapping[str, int | float]
 
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _RELEASED: Final = "released_"
+_RETRIED: Final = "retried_released"
 _ALSO_COUNTED_APART: Final = frozenset({"urls_seen", outcomes.skip_counter_of(SkipReason.DROPPED)})
 
 
@@ -40,16 +42,21 @@ def of_change(before: Task, after: Task | None) -> Counter[str]:
     """What is counted where a dead task is released (None), or is dead for another reason from now on."""
     change = Counter[str]() if after is None else of_dead(after.reason, after.detail)
     change.subtract(of_dead(before.reason, before.detail))
+    if after is None and before.reason == SkipReason.FAILED and outcomes.may_have_reached(before.detail):
+        change[_RETRIED] += 1
     return Counter({name if count > 0 else _RELEASED + name: abs(count) for name, count in change.items() if count})
 
 
 def is_of_release(name: str) -> bool:
-    """Whether a counter with this name says what is to be taken off another one."""
-    return name.startswith(_RELEASED)
+    """Whether a counter with this name is what a release has counted."""
+    return name.startswith(_RELEASED) or name == _RETRIED
 
 
 def told(counters: Figures) -> dict[str, int | float]:
     """Counters without what was released, none below 0; what is left to take off elsewhere has its name still."""
+    counters = dict(counters)
+    if _RETRIED in counters:
+        counters["retried"] = counters.get("retried", 0) + counters.pop(_RETRIED)
     found = {name: count for name, count in counters.items() if not is_of_release(name)}
     for name, count in counters.items():
         if is_of_release(name):

@@ -18,10 +18,12 @@ _STATUSES: Final = frozenset((400, 401, 403, 404, 405, 406, 408, 410, 429, 451, 
 _CLASSES: Final = {4: "4xx", 5: "5xx"}
 # Of `dhtcrawl.fetch.http.FetchFailureKind`, those for which a URL is given up as failed; a test holds them together.
 _FAILURES: Final = frozenset(("dns", "connect", "tls", "timeout", "disconnected", "protocol", "headers"))
+_REACHED: Final = frozenset(("timeout", "disconnected", "protocol", "headers"))  # of these: a connection was made
 OTHER: Final = "other"  # of no known kind: an unheard-of status, or counted by a version that knew no kinds
 ERROR_KINDS: Final = tuple(sorted((*map(str, _STATUSES), *_CLASSES.values(), *_FAILURES, OTHER)))
 _KNOWN: Final = frozenset(ERROR_KINDS)
 _ANSWERS: Final = "answers "
+_TOO_OFTEN: Final = ", again and again"
 _OF_A_NODE: Final = re.compile(r"[0-9a-f]{8}: ")  # as `swarm/assignment/assigner_state.py` writes it
 _PREFIX: Final = "errors_"
 _SKIPPED_PREFIX: Final = "skipped_"
@@ -42,6 +44,19 @@ def kind_of_status(status: int) -> str:
 def answers_only(status: int) -> str:
     """Why a task failed whose origin gives no other answer, for its record."""
     return f"{_ANSWERS}{status} to everything"
+
+
+def again_and_again(detail: str) -> str:
+    """Why a task failed whose origin has failed others too often in this way, for its record."""
+    return f"{detail}{_TOO_OFTEN}"
+
+
+def may_have_reached(detail: str) -> bool:
+    """Whether a task that failed was asked for to the end, and its site may have seen that, from its `detail`.
+
+    One whose origin was given up meanwhile was not asked for any more: its requests, if any, were to be tried again.
+    """
+    return kind_of_detail(detail) in _REACHED and not detail.endswith(_TOO_OFTEN)
 
 
 def kind_of_detail(detail: str) -> str:
