@@ -213,7 +213,7 @@ def one_crawl(crawl: Mapping[str, Any], width: int) -> str:
         name: value for name, value in counters.items() if value and not counts_a_kind(name) and not counts_plans(name)
     }
     skipped = skipped_by_reason({name: value for name, value in counters.items() if isinstance(value, int | float)})
-    told |= {"errors by kind": ", ".join(tally(kinds)), "not fetched, by reason": ", ".join(tally(skipped))}
+    told |= {"errors by kind": ", ".join(tally(kinds)), "links skipped, by reason": ", ".join(tally(skipped))}
     plans = by_model({name: value for name, value in counters.items() if isinstance(value, int | float)})
     told |= {"plans": ", ".join(in_words(plans))}
     text = fields(shown | told, width)

@@ -149,7 +149,8 @@ def describe_end(crawl: Mapping[str, Any]) -> str:
             f"  urls seen  {count_of(crawl, 'urls_seen')}  ({count_of(crawl, 'links')} links lead there; "
             f"fetched twice: {count_of(crawl, 'refetches')})",
             *counted("  errors     ", errors_by_kind(_counters(crawl))),
-            *counted("  skipped    ", skipped),
+            # Not "skipped", as the summary has: that is what is left over in the end, each URL once.
+            *counted("  links skipped  ", skipped),
             *for_a_person(skipped),
         ]
     )
