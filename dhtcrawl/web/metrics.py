@@ -20,7 +20,8 @@ _LABEL = r'[a-z_][a-z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
 _SAMPLE = re.compile(rf"([a-z_][a-z0-9_]*)(\{{{_LABEL}(?:,{_LABEL})*\}})?")
 
 # What the name alone does not say. Pages, requests, URLs and errors are those of all crawls that ran at the node since
-# it was started, with what they had done before; summed over the nodes they are what the API tells.
+# it was started, with what they had done before; summed over the nodes they are what the API tells, but for what was
+# released: a counter never goes down, and what a release takes off is only in the API.
 HELP = {
     "pages_total": "Pages fetched and written.",
     "pages_ok_total": "Pages that are neither a redirect nor an error.",
