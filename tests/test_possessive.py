@@ -23,15 +23,21 @@ PYTHONS = [sys.executable, *(path for path in ("/usr/bin/python3",) if Path(path
 # Imports the package, uses what is compiled late, and prints who has compiled what.
 RECORD = r"""
 import importlib, json, pkgutil, re, sys
-plain, seen = re.compile, []
-def recorded(pattern, flags=0):
-    who = sys._getframe(1).f_globals["__name__"]
-    if who.startswith("dhtcrawl") and not isinstance(pattern, re.Pattern):
-        is_bytes = isinstance(pattern, bytes)
-        seen.append((who, is_bytes, pattern.decode("latin-1") if is_bytes else pattern, int(flags)))
-    return plain(pattern, flags)
-re.compile = recorded
 import dhtcrawl
+from dhtcrawl import possessive
+plain, ours, seen = re.compile, possessive.compile_pattern, []
+def record(who, pattern, flags):
+    is_bytes = isinstance(pattern, bytes)
+    seen.append((who, is_bytes, pattern.decode("latin-1") if is_bytes else pattern, int(flags)))
+def elsewhere(pattern, flags=0):
+    who = sys._getframe(1).f_globals["__name__"]
+    if who.startswith("dhtcrawl") and who != possessive.__name__ and not isinstance(pattern, re.Pattern):
+        record(who, pattern, flags)
+    return plain(pattern, flags)
+def here(pattern, flags=0):
+    record(possessive.__name__, pattern, flags)
+    return ours(pattern, flags)
+re.compile, possessive.compile_pattern = elsewhere, here
 for module in pkgutil.walk_packages(dhtcrawl.__path__, "dhtcrawl."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
@@ -63,6 +69,9 @@ class Compiled(NamedTuple):
     @property
     def text(self) -> Any:
         return self.pattern.encode("latin-1") if self.is_bytes else self.pattern
+
+    def told(self, text: str) -> bytes | str:
+        return text.encode() if self.is_bytes else text
 
     @property
     def plain(self) -> re.Pattern[Any]:
@@ -158,23 +167,21 @@ PIECES += [
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 
 
-def spans(pattern: re.Pattern[Any], text: str) -> list[list[int]]:
-    told = text.encode() if isinstance(pattern.pattern, bytes) else text
-    return [list(match.span()) for match in pattern.finditer(told)]
+def spans(pattern: re.Pattern[Any], text: bytes | str) -> list[list[int]]:
+    return [list(match.span()) for match in pattern.finditer(text)]
 
 
 @cache
-def of_the_house() -> list[tuple[re.Pattern[Any], re.Pattern[Any]]]:
-    """Each pattern as it is, and with atomic groups."""
+def of_the_house() -> list[tuple[Compiled, re.Pattern[Any]]]:
+    """Each pattern, and the same with atomic groups."""
     ours = [each for each in all_compiled() if each.who == "dhtcrawl.possessive"]
-    return [(each.plain, with_atomic_groups(each.text, each.flags)) for each in ours]
+    return [(each, with_atomic_groups(each.text, each.flags)) for each in ours]
 
 
 @given(TEXTS)
 def test_each_pattern_of_the_house_matches_the_same_with_atomic_groups(text: str) -> None:
-    for plain, atomic in of_the_house():
-        told = text.encode() if isinstance(plain.pattern, bytes) else text
-        assert [list(match.span()) for match in atomic.finditer(told)] == spans(plain, text), plain.pattern
+    for each, atomic in of_the_house():
+        assert spans(atomic, each.told(text)) == spans(each.plain, each.told(text)), each.pattern
 
 
 @pytest.mark.parametrize("python", PYTHONS)
@@ -184,7 +191,9 @@ def test_each_pattern_of_the_house_matches_the_same_under_other_pythons(python: 
     done = subprocess.run(
         [python, "-c", MATCH], input=json.dumps([patterns, texts]), cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert json.loads(done.stdout) == [[spans(plain, text) for text in texts] for plain, _ in of_the_house()]
+    assert json.loads(done.stdout) == [
+        [spans(each.plain, each.told(text)) for text in texts] for each, _ in of_the_house()
+    ]
 
 
 def test_a_repetition_of_millions_of_times_takes_little_memory() -> None:
