@@ -113,7 +113,11 @@ class Fetcher:
             return
         if not self._spec.settings.ignore_robots and not self._parts.robots.allows(job.origin, task.url):
             clock.cancel()
-            self._frontier.finish(job, self._s.clock.monotonic())
+            now = self._s.clock.monotonic()
+            if self._parts.robots.doubt(job.origin):
+                self._again(job, task, now, now, counts=False)
+                return
+            self._frontier.finish(job, now)
             unread = self._parts.robots.unreachable(job.origin)
             self._kill(job, task, SkipReason.ROBOTS, NO_ROBOTS if unread else "robots.txt disallows it")
             return

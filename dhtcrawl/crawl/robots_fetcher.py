@@ -89,8 +89,9 @@ class RobotsFetcher:
         self._failures: dict[str, int] = {}
 
     async def run(self, job: Job) -> None:
-        """Fetch an origin's robots.txt and put its rules in force."""
-        if job.origin not in self._paths and await self._told_robots(job):
+        """Fetch an origin's robots.txt, or be told of it by another node, and put its rules in force."""
+        begins = job.origin not in self._paths and not self._robots.doubted(job.origin)
+        if begins and await self._told_robots(job):
             return
         url, hop = self._paths.pop(job.origin, (f"{job.origin}/robots.txt", 0))
         if hop:
@@ -117,10 +118,10 @@ class RobotsFetcher:
             wait_s = self._origins.wait_s(outcome, self._failures.get(job.origin, 0))
             why = HoldReason(Cause.RETRY_AFTER, fault)
             if verdict is RobotsVerdict.DISALLOW_ALL and self._try_robots_later(job, wait_s, why):
-                await self._s.gate.robots_tell(job.origin, self._token, None)
+                await self._tell(job)
                 return
             rules = await self._rules(verdict, data)
-            await self._s.gate.robots_tell(job.origin, self._token, verdict, data)
+            await self._tell(job, verdict, data)
             break
         self._put_robots(job, rules)
 
@@ -137,11 +138,17 @@ class RobotsFetcher:
             log.debug("another node fetches robots.txt of %s; asked again in %.3g s", job.origin, answer.after_s)
             self._frontier.finish(job, now)
         else:
-            self._put_robots(job, await self._rules(answer.verdict, answer.body), answer.age_s)
+            rules = await self._rules(answer.verdict, answer.body)
+            self._put_robots(job, rules, answer.age_s, told=True)
         return True
 
-    def _put_robots(self, job: Job, rules: Robots, age_s: float = 0.0) -> None:
-        self._robots.put(job.origin, rules, age_s)
+    async def _tell(self, job: Job, verdict: RobotsVerdict | None = None, data: bytes = b"") -> None:
+        """Tell the others what a fetch came to; None: to nothing. What was read in doubt nobody has asked for."""
+        if not self._robots.doubted(job.origin):
+            await self._s.gate.robots_tell(job.origin, self._token, verdict, data)
+
+    def _put_robots(self, job: Job, rules: Robots, age_s: float = 0.0, *, told: bool = False) -> None:
+        self._robots.put(job.origin, rules, age_s, told=told)
         self._log_rules(job, rules)
         self._failures.pop(job.origin, None)
         self._parts.owe(job.host, 0.0)
@@ -194,7 +201,7 @@ class RobotsFetcher:
         now = self._s.clock.monotonic()
         if isinstance(outcome, LeaseLost):
             log.debug("the lease of %s ended before %s was fetched", host, url)
-            await self._s.gate.robots_tell(job.origin, self._token, None)
+            await self._tell(job)
             self._frontier.finish(job, now)
             return None
         self._parts.counters.robots_fetches += 1
@@ -214,7 +221,7 @@ class RobotsFetcher:
         log_outcome(log, self._parts, url, outcome)
         if url != f"{job.origin}/robots.txt":
             self._lost_elsewhere(job, url, outcome)
-            await self._s.gate.robots_tell(job.origin, self._token, None)
+            await self._tell(job)
             return None
         if outcome.kind is FetchFailureKind.PRIVATE_ADDRESS:
             self._origins.give_up(job.origin, SkipReason.PRIVATE_ADDRESS, f"{outcome.kind}: {outcome.detail}")
@@ -222,7 +229,7 @@ class RobotsFetcher:
             # Whatever kind of failure: an origin whose robots.txt cannot be had is not
             # crawled (2.3.1.4), so it is asked again later, or given up.
             self._origins.lost(job.origin, outcome, now)
-        await self._s.gate.robots_tell(job.origin, self._token, None)
+        await self._tell(job)
         self._frontier.finish(job, self._s.clock.monotonic())
         return None
 

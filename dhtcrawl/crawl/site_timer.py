@@ -117,7 +117,7 @@ class SiteTimer:
         if not isinstance(answer, RobotsKnown):
             return False
         rules = await parsed_rules(answer.verdict, answer.body, self._token, self._s.offload)
-        self._parts.robots.put(origin, rules, answer.age_s)
+        self._parts.robots.put(origin, rules, answer.age_s, told=True)
         return True
 
     def _delay_s(self, host: str) -> float:

@@ -1,8 +1,8 @@
 """The port through which fetchers reach hosts: whose turn it is, and what robots.txt is known.
 
 A node by itself keeps to its own host clocks (`UnleasedHosts`). In a swarm
-`dhtcrawl.swarm.hosts` leases each host to one node at a time, and has each
-robots.txt fetched once.
+`dhtcrawl.swarm.hosts` leases each host to one node at a time, and shares what
+its robots.txt came to.
 """
 
 from __future__ import annotations

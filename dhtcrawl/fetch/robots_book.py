@@ -3,12 +3,17 @@
 Bounded: the rules least recently asked for are forgotten and fetched anew when
 they are needed again. Rules expire (RFC 9309, 2.4); if they cannot be fetched
 again then, the crawl treats the origin as it treats any that it cannot reach.
+
+Rules that another node told are in force as those that this node has read, until
+a page would be passed over for them: then the crawl doubts them, and they are
+unknown until this node has read robots.txt itself.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots
 from dhtcrawl.loop_state import loop_state
@@ -18,6 +23,14 @@ _SCHEMES = ("http://", "https://")
 ORIGINS_MAX = 20_000
 # Of robots.txt as sent; parsed rules take some fifteen times as much memory.
 BYTES_MAX = 16 << 20
+
+
+class _Known(NamedTuple):
+    """An origin's rules, until when they count, and whether another node told them."""
+
+    rules: Robots
+    until: float
+    told: bool
 
 
 @loop_state
@@ -41,16 +54,20 @@ class RobotsBook:
         self._origins_max = origins_max
         self._bytes = 0
         self._bytes_max = bytes_max
-        self._rules: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
+        self._rules: OrderedDict[str, _Known] = OrderedDict()
+        self._doubted: OrderedDict[str, None] = OrderedDict()
         self._delays: dict[str, float] = {}  # by origin; only those with a wish
 
-    def put(self, origin: str, rules: Robots, age_s: float = 0.0) -> None:
+    def put(self, origin: str, rules: Robots, age_s: float = 0.0, *, told: bool = False) -> None:
+        """Put rules in force; `told` by another node, which ends no doubt."""
         before = self._rules.pop(origin, None)
-        self._bytes += rules.size - (before[0].size if before is not None else 0)
-        self._rules[origin] = (rules, self._now() + max(0.0, self._ttl_s - age_s))
+        self._bytes += rules.size - (before.rules.size if before is not None else 0)
+        self._rules[origin] = _Known(rules, self._now() + max(0.0, self._ttl_s - age_s), told)
+        if not told:
+            self._doubted.pop(origin, None)
         while len(self._rules) > self._origins_max or (self._bytes > self._bytes_max and len(self._rules) > 1):
-            oldest, (gone, _) = self._rules.popitem(last=False)
-            self._bytes -= gone.size
+            oldest, gone = self._rules.popitem(last=False)
+            self._bytes -= gone.rules.size
             self._delays.pop(oldest, None)
         delay_s = rules.crawl_delay_s(self._token)
         if delay_s is None:
@@ -63,24 +80,38 @@ class RobotsBook:
         if entry is None:
             return False
         self._rules.move_to_end(origin)
-        return entry[1] > self._now()
+        return entry.until > self._now() and origin not in self._doubted
+
+    def doubt(self, origin: str) -> bool:
+        """Doubt an origin's rules if another node told them; False where this node has read them itself."""
+        entry = self._rules.get(origin)
+        if entry is None or not entry.told:
+            return False
+        self._doubted[origin] = None
+        if len(self._doubted) > self._origins_max:
+            self._doubted.popitem(last=False)
+        return True
+
+    def doubted(self, origin: str) -> bool:
+        """Whether this node is to read an origin's robots.txt itself, whatever others tell."""
+        return origin in self._doubted
 
     def allows(self, origin: str, url: str) -> bool:
         """Whether a URL of `origin` may be fetched; False where no rules are known."""
         entry = self._rules.get(origin)
-        return entry is not None and entry[0].allows(url, self._token)
+        return entry is not None and entry.rules.allows(url, self._token)
 
     def unreachable(self, origin: str) -> bool:
         """Whether the rules in force stand for a robots.txt that could not be had."""
         entry = self._rules.get(origin)
-        return entry is not None and entry[0] is DISALLOW_ALL
+        return entry is not None and entry.rules is DISALLOW_ALL
 
     def rules_at(self, url: str) -> Robots | None:
-        """The rules in force that were fetched from `url`, for origins that share one robots.txt."""
+        """The rules in force that this node has read at `url`, for origins that share one robots.txt."""
         origin = origin_of(url)
-        if url != f"{origin}/robots.txt" or not self.known(origin):
+        if url != f"{origin}/robots.txt" or not self.known(origin) or self._rules[origin].told:
             return None
-        return self._rules[origin][0]
+        return self._rules[origin].rules
 
     def crawl_delay_s(self, host: str) -> float:
         """The host's own wish, at most `crawl_delay_max_s`; 0 where it has none.

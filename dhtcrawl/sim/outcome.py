@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.storage.archive.warcscan import scan
-from dhtcrawl.storage.outputs.outputs import PAGES_FILE, SKIPPED_FILE, OutputDirs
+from dhtcrawl.storage.outputs.outputs import PAGES_FILE, OutputDirs
 from dhtcrawl.storage.store.files import MemoryDirectory
-from dhtcrawl.storage.store.records import SkipReason
 
 
 def check_outputs(web: SimWeb, dirs: OutputDirs, depth: int) -> list[str]:
@@ -38,12 +37,6 @@ def check_lacking(web: SimWeb, dirs: OutputDirs, depth: int, may_be_lost: Callab
     found = {page["url"] for page in map(json.loads, rows) if page["status"] == 200}
     truth = web.truth(depth=depth, without=may_be_lost)
     return sorted(truth.keys() - found)
-
-
-def refused_by_robots(dirs: OutputDirs) -> set[str]:
-    """The URLs that were not fetched for what a robots.txt says, or is told to say."""
-    rows = map(json.loads, bytes(_file(dirs.reports, SKIPPED_FILE)).decode().splitlines())
-    return {row["url"] for row in rows if row["reason"] == SkipReason.ROBOTS}
 
 
 def check_haste(web: SimWeb, delay_s: float) -> list[str]:

@@ -24,7 +24,7 @@ from dhtcrawl.sim.ledger import Ledger
 from dhtcrawl.sim.machines import machine, way_s
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.oracle import Oracle
-from dhtcrawl.sim.outcome import check_lacking, check_outputs, refused_by_robots
+from dhtcrawl.sim.outcome import check_lacking, check_outputs
 from dhtcrawl.sim.scenario import Manner, Scenario, ScenarioResult, type_name
 from dhtcrawl.sim.swarm import RATE_OFF, SimConditions, SimHost, SimSwarm, first_id
 from dhtcrawl.sim.trace import TAIL_EVENTS, Trace
@@ -35,7 +35,6 @@ from dhtcrawl.storage.collect.foreign import BadRow
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store.crawl_signatures import nonce_of
 from dhtcrawl.swarm.membership.neighbourhood import SILENT_S
-from dhtcrawl.url import host_of
 
 STEP_S = 0.5
 SALT = bytes(16)
@@ -296,14 +295,9 @@ class SwarmRun:
     def judge_lacking(self, dirs: OutputDirs, ledger: Ledger, bad: BadMember) -> None:
         """What is held up is there, and would go on: pages that wait, and what only these lead to."""
         web, depth = self._web, self._scenario.depth
-        held_up, refused = ledger.waiting | ledger.unsent, refused_by_robots(dirs)
-
-        def may_be_lost(url: str) -> bool:
-            # A host's gatekeeper tells the other nodes what its robots.txt says.
-            return bad.may_be_lost(url) or (url in refused and bad.keeps_gate(host_of(url)))
-
-        lacking = check_lacking(web, dirs, depth, may_be_lost)
-        lost = check_lacking(web, dirs, depth, lambda url: url in held_up or may_be_lost(url))
+        held_up = ledger.waiting | ledger.unsent
+        lacking = check_lacking(web, dirs, depth, bad.may_be_lost)
+        lost = check_lacking(web, dirs, depth, lambda url: url in held_up or bad.may_be_lost(url))
         self._found(lost=len(lost), held_up=len(lacking) - len(lost))
         self.result.violations.extend(f"I3: {url} was not fetched" for url in lost)
 

@@ -10,9 +10,9 @@ import pytest
 
 from dhtcrawl.config import FetchSettings
 from dhtcrawl.crawl.fetcher import Fetcher
-from dhtcrawl.fetch.host_access import LeaseLost, UnleasedHosts
+from dhtcrawl.fetch.host_access import LeaseLost, RobotsAnswer, RobotsKnown, UnleasedHosts
 from dhtcrawl.fetch.http import FetchFailureKind
-from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots
+from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots, RobotsVerdict
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.outputs import page_line
@@ -149,6 +149,42 @@ async def test_what_robots_txt_forbids_is_not_asked_for() -> None:
     await fetcher.run(await world.next())
     assert world.asked == []
     assert [(kill.key, kill.reason) for kill in world.handed_in().kills] == [(key, SkipReason.ROBOTS)]
+
+
+class Gatekeeper(UnleasedHosts):
+    """Tells each robots.txt to forbid everything."""
+
+    def __init__(self) -> None:
+        self.asked = self.told = 0
+
+    async def robots(self, origin: str, agent: str) -> RobotsAnswer:
+        self.asked += 1
+        return RobotsKnown(RobotsVerdict.PARSE, b"User-agent: *\nDisallow: /\n", 0.0)
+
+    async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:
+        self.told += 1
+
+
+@pytest.mark.parametrize("lies", [True, False])
+async def test_before_a_page_is_passed_over_for_rules_that_were_told_robots_txt_is_read_once(lies: bool) -> None:
+    robots, pages = f"http://{HOST}/robots.txt", [SEED, f"{SEED}x", f"{SEED}y"]
+    forbids: dict[str, Answer] = {robots: (200, {}, b"User-agent: *\nDisallow: /\n")}
+    world = SmallWeb({} if lies else forbids)
+    gate = Gatekeeper()
+    services = world.services._replace(gate=gate)
+    fetcher = Fetcher(services, world.spec, world.parts, world.assignment)
+    keys = [world.add(url) for url in pages]
+    for _ in range(len(["told", "in doubt", "read", *pages])):
+        await fetcher.run(await world.next())
+    assert (gate.asked, gate.told) == (1, 0)
+    found = world.handed_in()
+    if lies:
+        assert world.asked[0] == robots
+        assert sorted(world.asked[1:]) == pages
+        assert not found.kills
+    else:
+        assert world.asked == [robots]
+        assert {kill.key: kill.reason for kill in found.kills} == dict.fromkeys(keys, SkipReason.ROBOTS)
 
 
 async def test_an_origin_without_hope_is_not_asked() -> None:

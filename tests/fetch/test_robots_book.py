@@ -86,3 +86,40 @@ def test_the_rules_least_recently_asked_for_are_forgotten() -> None:
     assert [book.known(f"http://{host}") for host in "abc"] == [True, False, True]
     assert [book.crawl_delay_s(host) for host in "abc"] == [5.0, 0.0, 7.0]
     assert entries(book) == held
+
+
+def test_told_rules_are_in_force_until_they_are_doubted_and_only_what_this_node_reads_ends_the_doubt() -> None:
+    book = make()
+    book.put("http://a", DISALLOW_ALL, told=True)
+    assert book.known("http://a")
+    assert not book.doubted("http://a")
+    assert book.doubt("http://a")
+    assert book.doubt("http://a"), "for the next page, too"
+    book.put("http://a", DISALLOW_ALL, told=True)
+    assert book.doubted("http://a")
+    assert not book.known("http://a")
+    book.put("http://a", ALLOW_ALL)
+    assert book.known("http://a")
+    assert not book.doubted("http://a")
+    assert not book.doubt("http://a"), "it was read here"
+
+
+def test_a_doubt_outlives_the_rules_that_it_is_about_and_doubts_are_bounded() -> None:
+    book = make(origins_max=2)
+    for host in "abc":
+        book.put(f"http://{host}", DISALLOW_ALL, told=True)
+        assert book.doubt(f"http://{host}")
+    assert [book.doubted(f"http://{host}") for host in "abc"] == [False, True, True]
+    book.put("http://d", ALLOW_ALL)
+    book.put("http://e", ALLOW_ALL)
+    assert book.doubted("http://b")
+    assert book.doubted("http://c")
+    assert not book.doubt("http://b"), "there is nothing to doubt any more"
+
+
+def test_origins_share_only_a_file_that_this_node_has_read() -> None:
+    book = make()
+    book.put("http://a", ALLOW_ALL, told=True)
+    assert book.rules_at("http://a/robots.txt") is None
+    book.put("http://a", ALLOW_ALL)
+    assert book.rules_at("http://a/robots.txt") is ALLOW_ALL

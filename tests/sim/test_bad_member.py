@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -23,8 +22,8 @@ from dhtcrawl.sim.swarm import SimConditions, SimHost, SimSwarm
 from dhtcrawl.sim.swarm_run import SwarmRun, simulate_swarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
-from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage.outputs.outputs import PAGES_FILE, SKIPPED_FILE, OutputDirs
+from dhtcrawl.spec import make_spec
+from dhtcrawl.storage.outputs.outputs import PAGES_FILE, OutputDirs
 from dhtcrawl.storage.store import bequests
 
 
@@ -47,36 +46,20 @@ def test_what_a_bad_member_loses_is_found_where_it_was_not_to_be_lost(monkeypatc
     assert result.violations[0].startswith("I3: ")
 
 
-def nothing_came(skipped: str = "") -> tuple[Any, CrawlSpec, OutputDirs, dict[str, Any]]:
-    """What judges a crawl of which no page came, its spec, its outputs, and what a right crawl finds."""
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_only_pages_lead_to_that_still_wait_is_held_up_and_else_it_is_lost(waits: bool) -> None:
     scenario = Scenario(nodes=5, hosts=3, pages=24, bad_member=Manner.DROPS)
     web, config = SimWeb(1, scenario.web()), load()
     spec = make_spec(web.seeds(), scenario.settings(config.crawl))
+    lacking = web.truth()  # nothing came: the seeds wait, or are nowhere, and only they lead to the rest
+    assert len(lacking) > len(spec.seeds)
     dirs = OutputDirs.in_memory()
     dirs.pages.open(PAGES_FILE, 0).append(b"")
-    rows = [json.dumps({"url": url, "reason": skipped}) + "\n" for url in spec.seeds if skipped]
-    dirs.reports.open(SKIPPED_FILE, 0).append("".join(rows).encode())
-    return SwarmRun(scenario, 1, config, web, spec), spec, dirs, web.truth()
-
-
-@pytest.mark.parametrize("waits", [True, False])
-def test_what_only_pages_lead_to_that_still_wait_is_held_up_and_else_it_is_lost(waits: bool) -> None:
-    judged, spec, dirs, lacking = nothing_came()  # the seeds wait, or are nowhere, and only they lead to the rest
-    assert len(lacking) > len(spec.seeds)
+    judged: Any = SwarmRun(scenario, 1, config, web, spec)
     ledger = SimpleNamespace(waiting=set(spec.seeds) if waits else set(), unsent=set())
-    judged.judge_lacking(dirs, ledger, SimpleNamespace(may_be_lost=lambda url: False, keeps_gate=lambda host: True))
+    judged.judge_lacking(dirs, ledger, SimpleNamespace(may_be_lost=lambda url: False))
     assert (judged.result.held_up, judged.result.lost) == ((len(lacking), 0) if waits else (0, len(lacking)))
     assert len(judged.result.violations) == judged.result.lost
-
-
-@pytest.mark.parametrize(("reason", "gate", "lost"), [("robots", True, 0), ("robots", False, 1), ("failed", True, 1)])
-def test_what_a_bad_gatekeeper_may_have_told_a_robots_txt_to_say_is_not_counted(
-    reason: str, gate: bool, lost: int
-) -> None:
-    judged, _, dirs, _ = nothing_came(skipped=reason)
-    ledger = SimpleNamespace(waiting=set(), unsent=set())
-    judged.judge_lacking(dirs, ledger, SimpleNamespace(may_be_lost=lambda url: False, keeps_gate=lambda host: gate))
-    assert min(judged.result.lost, 1) == lost
 
 
 # A node is gone for good, and one leaves: the bad member says that it has their pages.
