@@ -247,6 +247,11 @@ def test_every_exit_code_is_explained_and_no_other(name: str) -> None:
     assert sorted(map(int, codes)) == sorted(map(int, Exit))
 
 
+def test_every_command_stands_in_the_readme() -> None:
+    named = set(re.findall(r"[a-z-]+", " ".join(table(section("README.md", "Commands"), "command"))))
+    assert {words[0] for words in COMMANDS} - named == set()
+
+
 def test_every_output_file_is_explained_and_no_other() -> None:
     page = text("docs/outputs.md")
     listed = re.findall(r"^  ([a-z./]+) ", FENCE.findall(page)[0][1], re.MULTILINE)
