@@ -62,6 +62,12 @@ def canonicalize(raw: str, base: str | None = None) -> str | None:
     return href if len(href) <= URL_CHARS_MAX else None
 
 
+def without_fragment(href: str) -> str:
+    """A link without its fragment, which no server sees; behind white space, which would end with it, a `#` stays."""
+    path, sharp, _ = href.partition("#")
+    return path + "#" if sharp and path and path[-1] <= " " else path
+
+
 def _normal_escape(match: re.Match[str]) -> str:
     escape = match.group()
     char = chr(int(escape[1:], 16))

@@ -19,7 +19,7 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import Link
-from dhtcrawl.url import canonicalize
+from dhtcrawl.url import canonicalize, without_fragment
 
 
 class Found(NamedTuple):
@@ -107,7 +107,7 @@ class Discovery:
         known = self._known.of(base)
         leads = known.hrefs
         # Without their fragments, which no server sees.
-        sent = dict.fromkeys([href.partition("#")[0] if "#" in href else href for href in hrefs])
+        sent = dict.fromkeys([without_fragment(href) if "#" in href else href for href in hrefs])
         news = [href for href in sent if href not in leads]
         if news:
             own = {href: self._resolve(base, href, known, skipped) for href in news}
@@ -142,7 +142,7 @@ class Discovery:
     def _skip(self, base: str, hrefs: list[str], reason: str, skipped: list[tuple[str, str]]) -> None:
         known = self._known.of(base)
         for href in hrefs:
-            href = href.partition("#")[0]
+            href = without_fragment(href)
             if href not in known.nofollow:
                 target = canonicalize(href, base)
                 if target is not None:

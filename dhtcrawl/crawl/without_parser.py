@@ -25,7 +25,7 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.query_charset import in_charset
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.records import SkipReason
-from dhtcrawl.url import canonicalize
+from dhtcrawl.url import canonicalize, without_fragment
 
 # Of these tasks, sent at this depth: those that are under way already, and those that are not.
 NotAcked = Callable[[Iterable[bytes], int], tuple[list[bytes], list[bytes]]]
@@ -74,7 +74,7 @@ class _Look(NamedTuple):
         candidate = candidate_of(text)
         assert candidate is not None, "it led to a task before"
         assert candidate.href is not None, "it led to a task before"
-        target = canonicalize(candidate.href.partition("#")[0], self.url)
+        target = canonicalize(without_fragment(candidate.href), self.url)
         assert target is not None, "it led to a task before"
         return target
 
@@ -150,7 +150,7 @@ class LinksWithoutParser:
         candidate = candidate_of(text)
         if candidate is None or candidate.href is None:
             return None if candidate is None else _NOWHERE
-        href, links = candidate.href.partition("#")[0], [candidate.href]
+        href, links = without_fragment(candidate.href), [candidate.href]
         if in_charset(links, page.charset) is not links:
             return None  # the page record has to say in which charset the queries are
         nofollow = candidate.nofollow and not self._spec.settings.ignore_robots

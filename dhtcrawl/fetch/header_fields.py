@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dhtcrawl.fetch.charset import content_type_of
-from dhtcrawl.url import URL_CHARS_MAX
+from dhtcrawl.url import URL_CHARS_MAX, without_fragment
 
 Headers = Sequence[tuple[str, str]]
 
@@ -69,9 +69,5 @@ def locations(headers: Headers) -> list[str]:
 
     Browsers follow none of several: one of them may have been smuggled in.
     """
-    return [_without_fragment(value) for value in dict.fromkeys(lines_of(headers, "location"))]
-
-
-def _without_fragment(location: str) -> str:
-    # No server sees a fragment, so it makes no URL too long; of others it stays, since a space before it counts.
-    return location if len(location) <= URL_CHARS_MAX else location.partition("#")[0]
+    values = dict.fromkeys(lines_of(headers, "location"))
+    return [value if len(value) <= URL_CHARS_MAX else without_fragment(value) for value in values]

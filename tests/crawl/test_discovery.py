@@ -14,6 +14,7 @@ from dhtcrawl.crawl.known_links import CACHED_CHARS
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.spec import make_spec
+from dhtcrawl.url import canonicalize, without_fragment
 
 
 def make(*seeds: str, redirects_max: int = 10, cache_max: int = 1000, **settings: object) -> Discovery:
@@ -55,6 +56,16 @@ def test_links_that_are_the_same_page_are_one_link() -> None:
     found = page(make(), "x", "./x", "http://A:80/dir/x#part", "%78", "/dir/x")
     assert urls(found) == ["http://a/dir/x"]
     assert found.link_keys == url_key("http://a/dir/x")
+
+
+def test_white_space_before_a_fragment_is_of_the_path() -> None:
+    assert urls(page(make(), "x #y", "x?z #y", "x#y")) == ["http://a/dir/x%20", "http://a/dir/x?z%20", "http://a/dir/x"]
+
+
+@given(st.text("a #?/\t\n\x1f%:", max_size=8))
+def test_a_link_leads_where_it_does_without_its_fragment(href: str) -> None:
+    href = href.strip(" \t\n\f\r")  # as links are read
+    assert canonicalize(without_fragment(href), "http://a/dir/page") == canonicalize(href, "http://a/dir/page")
 
 
 def test_with_host_keys_a_link_key_is_twice_as_long() -> None:
