@@ -289,6 +289,21 @@ def test_a_host_that_somebody_comes_back_for_is_kept_so_long(desk: Desk) -> None
     assert len(desk.book.returns(desk.now + 3.0)) == 1
 
 
+@pytest.mark.parametrize("requests", [0, 1])
+def test_a_crawl_without_work_there_is_not_asked_again_before_who_is_expected_has_come(
+    desk: Desk, requests: int
+) -> None:
+    desk.lease()
+    for _ in range(requests):
+        desk.request()
+    until = desk.now + 3.0
+    desk.book.expect(H, until)
+    desk.book.quiet(H)
+    desk.book.offered_around(H)
+    assert desk.next_thing() == until
+    assert len(desk.book.returns(desk.now)) == 1
+
+
 def test_a_host_on_which_nothing_begins_goes_back_after_a_while(desk: Desk) -> None:
     desk.lease(not_before_s=0.5)
     assert desk.clock.ready_at(1.0) == desk.now + 0.5

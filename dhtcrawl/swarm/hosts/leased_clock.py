@@ -225,11 +225,15 @@ class LeasedClock(HostClock):
 
     def unused_at(self, lease: Lease) -> float:
         """When a lease without a request under way has to be given back."""
-        if not lease.requests or (lease.quiet and lease.ended_at is None):
+        if not lease.requests:
             return -math.inf
-        if lease.quiet and lease.ended_at is not None:
-            return lease.ended_at + min(lease.delay_s / 2, LINGER_MAX_S)
-        idle_at = self.start_at(lease, 0.0) + IDLE_S
+        if not lease.quiet:
+            idle_at = self.start_at(lease, 0.0) + IDLE_S
+        elif lease.ended_at is None:
+            idle_at = -math.inf
+        else:
+            idle_at = lease.ended_at + min(lease.delay_s / 2, LINGER_MAX_S)
+        # Not before somebody who is expected has come: a crawl without work there says so whenever it is asked.
         return min(max(idle_at, self.expected_until), lease.deadline)
 
     def _leased_ended(self) -> bool:
