@@ -120,7 +120,9 @@ class RobotsFetcher:
             if verdict is RobotsVerdict.DISALLOW_ALL and self._try_robots_later(job, wait_s, why):
                 await self._tell(job)
                 return
-            rules = await self._rules(verdict, data)
+            doubted = self._robots.in_doubt(job.origin) if verdict is RobotsVerdict.DISALLOW_ALL else None
+            # What another node could read is better than nothing (2.4).
+            rules = await self._rules(verdict, data) if doubted is None else doubted
             await self._tell(job, verdict, data)
             break
         self._put_robots(job, rules)
@@ -220,8 +222,8 @@ class RobotsFetcher:
         self._s.observer.event("failure", url=url, kind=outcome.kind.value)
         log_outcome(log, self._parts, url, outcome)
         if url != f"{job.origin}/robots.txt":
-            self._lost_elsewhere(job, url, outcome)
             await self._tell(job)
+            self._lost_elsewhere(job, url, outcome)
             return None
         if outcome.kind is FetchFailureKind.PRIVATE_ADDRESS:
             self._origins.give_up(job.origin, SkipReason.PRIVATE_ADDRESS, f"{outcome.kind}: {outcome.detail}")
@@ -242,6 +244,10 @@ class RobotsFetcher:
         wait_s = self._origins.backoff.wait_s(self._failures.get(job.origin, 0) + 1)
         private = failure.kind is FetchFailureKind.PRIVATE_ADDRESS
         if private or not self._try_robots_later(job, wait_s, HoldReason(Cause.FAILING, detail)):
+            doubted = None if private else self._robots.in_doubt(job.origin)
+            if doubted is not None:
+                self._put_robots(job, doubted)
+                return
             self._failures.pop(job.origin, None)
             self._origins.give_up(job.origin, SkipReason.ROBOTS, detail)
             self._frontier.finish(job, self._s.clock.monotonic())

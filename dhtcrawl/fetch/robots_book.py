@@ -6,7 +6,7 @@ again then, the crawl treats the origin as it treats any that it cannot reach.
 
 Rules that another node told are in force as those that this node has read, until
 a page would be passed over for them: then the crawl doubts them, and they are
-unknown until this node has read robots.txt itself.
+unknown until this node has read robots.txt itself, or could not (2.4).
 """
 
 from __future__ import annotations
@@ -95,6 +95,10 @@ class RobotsBook:
     def doubted(self, origin: str) -> bool:
         """Whether this node is to read an origin's robots.txt itself, whatever others tell."""
         return origin in self._doubted
+
+    def in_doubt(self, origin: str) -> Robots | None:
+        """The rules that are doubted, if they are not forgotten: all that is known where this node cannot read them."""
+        return self._rules[origin].rules if origin in self._doubted and origin in self._rules else None
 
     def allows(self, origin: str, url: str) -> bool:
         """Whether a URL of `origin` may be fetched; False where no rules are known."""

@@ -187,6 +187,28 @@ async def test_before_a_page_is_passed_over_for_rules_that_were_told_robots_txt_
         assert {kill.key: kill.reason for kill in found.kills} == dict.fromkeys(keys, SkipReason.ROBOTS)
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_where_robots_txt_cannot_be_read_what_was_told_of_it_counts(elsewhere: bool) -> None:
+    class Told(Gatekeeper):
+        async def robots(self, origin: str, agent: str) -> RobotsAnswer:
+            return RobotsKnown(RobotsVerdict.PARSE, b"User-agent: *\nDisallow: /x\n", 0.0)
+
+    robots, there = f"http://{HOST}/robots.txt", "http://gone.example/robots.txt"
+    world = SmallWeb({robots: (301, {"location": there}, b"") if elsewhere else (500, {}, b"")})
+    world.answers[there] = FetchFailureKind.DNS
+    gate = Told()
+    fetcher = Fetcher(world.services._replace(gate=gate), world.spec, world.parts, world.assignment)
+    forbidden = world.add(f"{SEED}x")
+    for job in ("told", "in doubt", "fails", "fails", "x", "y"):
+        if job == "fails":
+            world.add(f"{SEED}y")
+        await fetcher.run(await world.next())
+    assert [url for url in world.asked if url != there] == [robots, robots, f"{SEED}y"]
+    assert [(kill.key, kill.reason) for kill in world.handed_in().kills] == [(forbidden, SkipReason.ROBOTS)]
+    assert world.parts.origins.given_up(10) == []
+    assert gate.told == 0
+
+
 async def test_an_origin_without_hope_is_not_asked() -> None:
     world = SmallWeb({})
     fetcher, key = fetcher_of(world), world.add(SEED)
