@@ -59,7 +59,9 @@ class RobotsBook:
         self._delays: dict[str, float] = {}  # by origin; only those with a wish
 
     def put(self, origin: str, rules: Robots, age_s: float = 0.0, *, told: bool = False) -> None:
-        """Put rules in force; `told` by another node, which ends no doubt."""
+        """Put rules in force; `told` by another node, which ends no doubt, and changes nothing that was read here."""
+        if told and self.known(origin) and not self._rules[origin].told:
+            return
         before = self._rules.pop(origin, None)
         self._bytes += rules.size - (before.rules.size if before is not None else 0)
         self._rules[origin] = _Known(rules, self._now() + max(0.0, self._ttl_s - age_s), told)

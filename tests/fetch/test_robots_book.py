@@ -117,6 +117,18 @@ def test_a_doubt_outlives_the_rules_that_it_is_about_and_doubts_are_bounded() ->
     assert not book.doubt("http://b"), "there is nothing to doubt any more"
 
 
+def test_what_is_told_does_not_take_the_place_of_what_this_node_has_read_until_that_expires() -> None:
+    now = Now()
+    book = make(now)
+    book.put("http://a", ALLOW_ALL)
+    book.put("http://a", DISALLOW_ALL, told=True)
+    assert book.allows("http://a", "http://a/")
+    assert not book.doubt("http://a"), "it was read here"
+    now.at += 60.0
+    book.put("http://a", DISALLOW_ALL, told=True)
+    assert book.doubt("http://a")
+
+
 def test_origins_share_only_a_file_that_this_node_has_read() -> None:
     book = make()
     book.put("http://a", ALLOW_ALL, told=True)
