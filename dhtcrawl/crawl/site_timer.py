@@ -111,6 +111,9 @@ class SiteTimer:
         """Whether the rules of an origin, which another node has fetched, are in force here: they may name a delay."""
         if self._parts.origins.may_ask(origin):
             return self._parts.origins.without_hope(origin) is None
+        queue = self._parts.frontier.host(host_of(f"{origin}/"))
+        if queue is not None and queue.robots_busy:
+            return False  # a claim on it that is given up here would have another node fetch it, too
         answer = await self._s.gate.robots(origin, self._token)
         if isinstance(answer, RobotsFetch):
             await self._s.gate.robots_tell(origin, self._token, None)  # the next node that wants a page fetches it

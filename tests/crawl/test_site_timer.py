@@ -56,6 +56,15 @@ async def test_a_host_is_timed_by_a_small_request() -> None:
     assert world.parts.counters.fetches == world.parts.counters.robots_fetches == 0
 
 
+async def test_a_host_whose_robots_txt_this_node_fetches_is_not_asked_and_its_claim_stays() -> None:
+    world = TimedWeb(RobotsFetch())
+    world.add(SEED)
+    job = await world.next()
+    assert job.task is None
+    assert await world.timer.times(ORIGIN) == []
+    assert world.gate.told == []
+
+
 async def test_a_delay_is_kept_before_and_after_and_allows_one() -> None:
     world = TimedWeb(KNOWN, delay_s=1.0)
     clock = world.services.hosts.clock(HOST)
