@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import click
 
 from dhtcrawl.cli.options import require_readable
 from dhtcrawl.errors import Exit, UsageError
+from dhtcrawl.export.workers import in_processes
 from dhtcrawl.sim.chance import draw, draw_with_bad_member
 from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
@@ -85,11 +86,10 @@ def _results(run: Callable[[int], ScenarioResult], seeds: range, jobs: int) -> I
     if jobs == 1 or len(seeds) == 1:
         yield from map(run, seeds)
         return
-    with ProcessPoolExecutor(min(jobs, len(seeds))) as pool:
-        try:
-            yield from pool.map(run, seeds)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    with ExitStack() as stack:
+        remedy = "run the same command with --jobs {}"
+        for _, result in in_processes(run, enumerate(seeds), min(jobs, len(seeds)), stack, remedy=remedy):
+            yield result
 
 
 class _Sums:

@@ -32,10 +32,14 @@ def test_what_comes_back_has_the_order_of_the_pieces() -> None:
         assert list(in_processes(eval, iter(pieces), 2, stack)) == [(number, number + 1) for number in range(20)]
 
 
-def test_processes_end_when_the_one_that_they_work_for_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_processes_end_when_the_one_that_they_work_for_is_killed_or_interrupted(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", BOTH_WAIT],
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         cwd=tmp_path,
         env=environment(tmp_path),
         start_new_session=True,
@@ -43,7 +47,7 @@ def test_processes_end_when_the_one_that_they_work_for_is_killed(tmp_path: Path)
         assert ran.stdout is not None
         try:
             assert [ran.stdout.readline() for _ in range(2)] == [b"began\n"] * 2
-            ran.kill()
+            ran.send_signal(number)
             # They have its standard output, too: it ends once all of them have.
             rest, _ = ran.communicate(timeout=TIMEOUT_S)
         finally:
