@@ -178,7 +178,7 @@ class Fetcher:
                 return
             self._again(job, task, now, now)
             return
-        if blame is retry.Blame.PAGE:
+        if blame is retry.Blame.PAGE and not failure.reused:
             self._origins.fell_silent(job.origin, detail)
         if blame is retry.Blame.PAGE and job.attempt < self._s.config.fetch.retries_max:
             self._parts.counters.retried += 1

@@ -26,6 +26,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,12 +53,23 @@ from dhtcrawl.url import origin_of, path_of
 KEEPALIVE_S = 15.0
 # A pooled connection may turn out spoiled; the third time it is no accident.
 ATTEMPTS_MAX = 3
+# How long no connection is kept alive to an origin that closed one as the next request came. Whoever closes them after
+# as long as a host rests would lose a request each time.
+CLOSES_EARLY_S = 600.0
 SPOOL_BYTES = 1 << 20
 # Some two kilobytes each.
 ORIGINS_MAX = 1024
 _SPOOL_THREADS = 2
 _NO_TIMEOUT = aiohttp.ClientTimeout()  # `Deadline` is cheaper and knows our phases
 _NO_LINGER = struct.pack("ii", 1, 0)  # closed with a reset, and nothing is sent any more (socket(7), SO_LINGER)
+
+
+@dataclass(slots=True)
+class _Origin:
+    """What is kept of a `scheme://host[:port]`."""
+
+    request: aiohttp.ClientRequest  # as the connector wants it; it is never sent
+    once_until: float = 0.0  # each connection there is used once only before that time
 
 
 class AiohttpClient:
@@ -84,8 +96,7 @@ class AiohttpClient:
         self._new_spool = partial(Spool, spool_dir, spool_bytes, self._spooler)
         self._slots = asyncio.Semaphore(connections_max)
         self._connector: ReplyConnector | None = None
-        # What the connector wants to know of an origin, the one not asked for longest first.
-        self._origins: OrderedDict[str, aiohttp.ClientRequest] = OrderedDict()
+        self._origins: OrderedDict[str, _Origin] = OrderedDict()  # the one not asked for longest first
         self._active = 0
         # Connections kept alive, the longest idle first.
         self._idle: OrderedDict[asyncio.Transport, None] = OrderedDict()
@@ -101,12 +112,17 @@ class AiohttpClient:
             except TimeoutError:
                 return self._failed(flight, flight.phase, _timeout_detail(flight))
             except REQUEST_ERRORS as error:
-                return self._failed(flight, *failure_of(error))
+                kind, detail = failure_of(error)
+                reused = kind is FetchFailureKind.DISCONNECTED and flight.unanswered_again
+                if reused:
+                    self._origin(origin_of(request.url)).once_until = self._clock.monotonic() + CLOSES_EARLY_S
+                return self._failed(flight, kind, detail, reused=reused)
             finally:
                 self._active -= 1
                 FLIGHT.reset(token)
-                if flight.transport is not None and not flight.transport.is_closing():
-                    self._idle[flight.transport] = None
+                transport = None if flight.handler is None else flight.handler.transport
+                if transport is not None and not transport.is_closing():
+                    self._idle[transport] = None
 
     async def close(self) -> None:
         if self._connector is not None:
@@ -121,14 +137,17 @@ class AiohttpClient:
         sent = request_head(target, (("Host", flight.host), *request.headers), request.method)
         if sent.count(b"\r") != len(request.headers) + 3 or sent.count(b"\n") != len(request.headers) + 3:
             raise ValueError("a line break in a header")
+        origin = self._origin(origin_of(request.url))
         with Deadline(loop, loop.time() + flight.limits.connect_s) as flight.deadline:
-            connection, begun = await self._begin(request, sent, flight)
+            connection, begun = await self._begin(origin, sent, flight, bodiless=request.method == "HEAD")
         whole = False
         try:
             body, truncated = await self._body(begun, flight)
             whole = truncated is None
         finally:
-            if whole:
+            if whole and self._is_used_once(origin):
+                connection.close()
+            elif whole:
                 # aiohttp closes it if the reply said so.
                 connection.release()
             else:
@@ -148,15 +167,15 @@ class AiohttpClient:
             first_byte_s=begun.first_byte_s,
         )
 
-    async def _begin(self, request: HttpRequest, sent: bytes, flight: Flight) -> tuple[Connection, Begun]:
+    async def _begin(self, origin: _Origin, sent: bytes, flight: Flight, *, bodiless: bool) -> tuple[Connection, Begun]:
         """Ask on a connection of the pool or a new one, and wait for the head of the reply."""
         connector = self._connector or self._open_connector()
-        origin, bodiless = self._origin(origin_of(request.url)), request.method == "HEAD"
-        for _ in range(ATTEMPTS_MAX):
+        once = self._is_used_once(origin)
+        for _ in range(ATTEMPTS_MAX + len(self._idle) if once else ATTEMPTS_MAX):
             flight.fresh = False
-            connection = await connector.connect(origin, [], _NO_TIMEOUT)
+            connection = await connector.connect(origin.request, [], _NO_TIMEOUT)
             try:
-                handler = flight.board(connection)
+                handler = flight.board(connection, once=once)
                 flight.deadline.move(asyncio.get_running_loop().time() + flight.limits.head_s)
                 return connection, await handler.ask(sent, flight.limits.head_bytes_max, bodiless=bodiless)
             except Spoiled:
@@ -178,20 +197,22 @@ class AiohttpClient:
             spool.abandon()
             raise
 
-    def _failed(self, flight: Flight, kind: FetchFailureKind, detail: str) -> FetchFailure:
-        return FetchFailure(kind, detail, flight.started_at, self._clock.monotonic())
+    def _failed(self, flight: Flight, kind: FetchFailureKind, detail: str, *, reused: bool = False) -> FetchFailure:
+        return FetchFailure(kind, detail, flight.started_at, self._clock.monotonic(), reused)
 
-    def _origin(self, origin: str) -> aiohttp.ClientRequest:
-        """`scheme://host[:port]` as the connector wants it; it is never sent."""
+    def _is_used_once(self, origin: _Origin) -> bool:
+        """Whether a connection to there is not to be used for a second request."""
+        return origin.once_until > 0 and origin.once_until > self._clock.monotonic()
+
+    def _origin(self, origin: str) -> _Origin:
         found = self._origins.get(origin)
         if found is not None:
             self._origins.move_to_end(origin)
             return found
         if len(self._origins) >= ORIGINS_MAX:
             self._origins.popitem(last=False)
-        found = self._origins[origin] = aiohttp.ClientRequest(
-            "GET", URL(origin, encoded=True), loop=asyncio.get_running_loop()
-        )
+        request = aiohttp.ClientRequest("GET", URL(origin, encoded=True), loop=asyncio.get_running_loop())
+        found = self._origins[origin] = _Origin(request)
         return found
 
     def _open_connector(self) -> ReplyConnector:

@@ -31,15 +31,15 @@ from dhtcrawl.url import host_of
 
 
 class Spoiled(Exception):
-    """A kept-alive connection holds bytes that answer no request; nothing was sent on it."""
+    """A kept-alive connection holds bytes that answer no request, or is used once only; nothing was sent on it."""
 
 
 class Flight:
     """What the hooks below need to know about the exchange they run in."""
 
     __slots__ = (
-        "deadline", "fetched_at", "fresh", "host", "idle", "limits", "networks", "phase", "private_hosts",
-        "remote_ip", "started_at", "transport",
+        "deadline", "fetched_at", "fresh", "handler", "host", "idle", "limits", "networks", "phase", "private_hosts",
+        "remote_ip", "started_at",
     )  # fmt: skip
 
     def __init__(
@@ -60,8 +60,13 @@ class Flight:
         self.phase = FetchFailureKind.CONNECT  # what a deadline that passes now means
         self.fresh = False
         self.remote_ip = ""
-        self.transport: asyncio.Transport | None = None
+        self.handler: ReplyHandler | None = None
         self.deadline: Deadline
+
+    @property
+    def unanswered_again(self) -> bool:
+        """Whether the request was sent on a connection that was kept alive, and not a byte of a reply has come."""
+        return self.handler is not None and not self.fresh and not self.handler.replies
 
     def permits(self, ip: str) -> bool:
         """Whether this request may talk to `ip`."""
@@ -76,8 +81,8 @@ class Flight:
         if not self.permits(ip):
             raise AddressRefused(refusal(self.host, ip, self.private_hosts))
 
-    def board(self, connection: Connection) -> ReplyHandler:
-        """Look at the connection before anything is sent on it, and take it.
+    def board(self, connection: Connection, *, once: bool = False) -> ReplyHandler:
+        """Look at the connection before anything is sent on it, and take it; `once`: only if it is a new one.
 
         Raises:
             Spoiled: it was kept alive and cannot be used.
@@ -93,9 +98,9 @@ class Flight:
         if self.fresh:
             if handler.closed is not None:
                 handler.closed.add_done_callback(_retrieve)
-        elif handler.should_close:
+        elif handler.should_close or once:
             raise Spoiled
-        self.transport = transport
+        self.handler = handler
         self.phase = FetchFailureKind.TIMEOUT
         return handler
 

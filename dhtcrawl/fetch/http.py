@@ -66,6 +66,7 @@ class FetchFailure(NamedTuple):
     detail: str
     started_at: float  # monotonic
     ended_at: float
+    reused: bool = False  # on a connection that was kept alive, and not a byte came: it may have been closed before
 
 
 class Body:

@@ -43,6 +43,11 @@ class ReplyHandler(ResponseHandler):
         self._begun: asyncio.Future[Begun] | None = None
         self._asked_at = self._first_byte_at = 0.0  # on the loop's clock; 0: no byte yet
 
+    @property
+    def replies(self) -> bool:
+        """Whether a byte has come since the request was sent."""
+        return self._first_byte_at > 0
+
     def ask(self, head: bytes, reply_head_bytes_max: int, *, bodiless: bool = False) -> asyncio.Future[Begun]:
         """Send the `head` of a request without a body; its reply, once the head of that has come.
 

@@ -58,6 +58,7 @@ class SmallWeb:
     def __init__(self, answers: dict[str, Answer], ports: CrawlPorts = PORTS, /, **settings: Any) -> None:
         self.answers = answers
         self.cut: dict[str, Truncated] = {}  # the URLs whose bodies are not whole, and why
+        self.reused = False  # whether failures are those of connections that were kept alive
         self.asked: list[str] = []
         self.assignment = Given()
         self.clock = VirtualClock(asyncio.get_running_loop())
@@ -96,7 +97,7 @@ class SmallWeb:
         answer = self.answers.get(request.url, (404, {}, b""))
         await asyncio.sleep(0.1)
         if isinstance(answer, FetchFailureKind):
-            return FetchFailure(answer, "as the test says", now, self.clock.monotonic())
+            return FetchFailure(answer, "as the test says", now, self.clock.monotonic(), self.reused)
         status, headers, content = answer
         fetched_at = datetime(2026, 1, 1, tzinfo=UTC)
         pairs, ended_at, cut = list(headers.items()), self.clock.monotonic(), self.cut.get(request.url)

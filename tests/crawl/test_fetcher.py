@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dhtcrawl.config import FetchSettings
+from dhtcrawl.config import Config, FetchSettings
 from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsAnswer, RobotsKnown, UnleasedHosts
 from dhtcrawl.fetch.http import FetchFailureKind
@@ -104,6 +104,18 @@ async def test_a_page_that_fails_is_tried_again_and_then_given_up() -> None:
     world = await after(FetchFailureKind.HEADERS)
     (kill,) = world.handed_in().kills
     assert (kill.reason, kill.detail) == (SkipReason.FAILED, "headers: as the test says")
+
+
+@pytest.mark.parametrize("reused", [False, True])
+async def test_connections_that_were_closed_while_they_were_kept_alive_give_no_origin_up(reused: bool) -> None:
+    urls = [f"{SEED}{number}" for number in range(Config().politeness.host_silences_max)]
+    world = SmallWeb(dict.fromkeys(urls, FetchFailureKind.DISCONNECTED))
+    world.reused = reused
+    fetcher = fetcher_of(world)
+    for url in urls:
+        world.add(url)
+        await fetcher.run(await world.next())
+    assert (world.parts.origins.without_hope("http://a.example") is None) is reused
 
 
 async def test_a_request_that_may_have_reached_its_host_and_brought_no_page_counts_as_retried() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.errors import StorageFull
-from dhtcrawl.fetch import spool
+from dhtcrawl.fetch import aiohttp_client, spool
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.resolver import NameFailure
@@ -300,6 +300,52 @@ async def test_a_request_is_never_repeated_behind_our_back(tmp_path: Path) -> No
         for expected in (2, 3):
             assert failure_of(await client.exchange(asked(server))).kind is FetchFailureKind.DISCONNECTED
             assert len(server.requests) == expected
+
+
+async def test_where_a_connection_was_closed_while_it_was_kept_each_is_used_once(tmp_path: Path) -> None:
+    async with serving(answers_once()) as server, client_in(tmp_path) as client:
+        for kept in await asyncio.gather(*[client.exchange(asked(server)) for _ in range(4)]):
+            exchange_of(kept)
+        failure = failure_of(await client.exchange(asked(server)))
+        assert (failure.kind, failure.reused) == (FetchFailureKind.DISCONNECTED, True)
+        for _ in range(3):
+            exchange_of(await client.exchange(asked(server)))
+        assert (len(server.requests), server.connections) == (8, 7)
+
+
+async def test_connections_are_used_once_for_some_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aiohttp_client, "CLOSES_EARLY_S", 0.0)
+    async with serving(answers_once()) as server, client_in(tmp_path) as client:
+        for _ in range(2):
+            exchange_of(await client.exchange(asked(server)))
+            assert failure_of(await client.exchange(asked(server))).reused
+
+
+def answers_once() -> Callable[[Peer], None]:
+    """A script that closes a connection as the second request comes on it."""
+    used: set[Peer] = set()
+
+    def script(peer: Peer) -> None:
+        peer.close() if peer in used else peer.send(page())
+        used.add(peer)
+
+    return script
+
+
+@pytest.mark.parametrize("answers", [[b""], [page(), b"HTTP"]], ids=["new", "begun"])
+async def test_a_connection_that_is_new_or_brings_a_byte_was_not_closed_before(
+    tmp_path: Path, answers: list[bytes]
+) -> None:
+    def script(peer: Peer) -> None:
+        peer.send(answers[len(server.requests) - 1])
+        if len(server.requests) == len(answers):
+            peer.after_reads(peer.close)
+
+    async with serving(script) as server, client_in(tmp_path) as client:
+        for _ in answers[1:]:
+            exchange_of(await client.exchange(asked(server)))
+        failure = failure_of(await client.exchange(asked(server)))
+        assert (failure.kind, failure.reused) == (FetchFailureKind.DISCONNECTED, False)
 
 
 async def test_bytes_that_nobody_asked_for_are_no_answer_to_the_next_request(tmp_path: Path) -> None:
