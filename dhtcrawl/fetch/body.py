@@ -3,8 +3,8 @@
 `decode` is for the analysis of pages; the archive keeps bodies as they came.
 Codings are undone right to left (RFC 9110, 8.4) as a pipeline of generators:
 at any moment there exist the result so far (and the eighth that its buffer
-grows by) and one chunk a stage, so that a bomb costs no more memory than an
-honest page of `limit` bytes. Each stage
+grows by), one chunk a stage, and what brotli has read, so that a bomb costs no
+more memory than an honest page of `limit` bytes. Each stage
 stops at `limit`, since a bomb inside a bomb may blow up in the middle only.
 What a broken stream gave before it broke is kept.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import NamedTuple, Protocol, cast
 
 import brotli
@@ -59,28 +60,62 @@ class _Decoder(Protocol):
 
 
 class _Brotli:
-    """Brotli behind the interface of the other decoders."""
+    """Brotli behind the interface of the other decoders.
+
+    The library refuses a piece that goes on behind the end of the stream, or breaks, and with it what it had decoded of
+    that piece. Then all is decoded anew, that piece byte by byte; what was given before is left out.
+    """
 
     unused_data = b""  # a stream has no members
 
     def __init__(self) -> None:
         self._inner = brotli.Decompressor()
         self._drained = True
+        self._pieces: list[bytes] = []  # all that was taken
+        self._given = 0
+        self._rest: Iterator[bytes] | None = None  # what comes of the piece that was refused
 
     @property
     def eof(self) -> bool:
-        return bool(self._inner.is_finished())
+        return self._rest is None and bool(self._inner.is_finished())
 
     @property
     def needs_input(self) -> bool:
         # With all input taken it accepts more, even while a 34-byte bomb has
         # megabytes to give: only a call that stayed short has emptied it.
-        return self._drained and bool(self._inner.can_accept_more_data())
+        return self._rest is None and self._drained and bool(self._inner.can_accept_more_data())
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        out: bytes = self._inner.process(data, output_buffer_limit=max_length)
-        self._drained = len(out) < max_length
+        if self._rest is None:
+            if data:
+                self._pieces.append(data)
+            try:
+                out: bytes = self._inner.process(data, output_buffer_limit=max_length)
+            except brotli.error:
+                self._rest = self._anew(max_length)
+            else:
+                self._drained = len(out) < max_length
+                self._given += len(out)
+                return out
+        out = next(self._rest, b"")
+        if not out:
+            self._rest = None
         return out
+
+    def _anew(self, max_length: int) -> Iterator[bytes]:
+        """What all pieces come to behind what was given, in chunks of at most `max_length`."""
+        self._inner, skipped = brotli.Decompressor(), 0
+        *whole, refused = self._pieces
+        for piece in chain(whole, (refused[at : at + 1] for at in range(len(refused)))):
+            while not self._inner.is_finished():
+                out = self._inner.process(piece, output_buffer_limit=max_length)
+                news = out[max(0, self._given - skipped) :]
+                skipped += len(out)
+                if news:
+                    yield news
+                if len(out) < max_length:
+                    break
+                piece = b""
 
 
 def _gzip(_: bytes) -> _Decoder:

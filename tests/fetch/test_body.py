@@ -94,6 +94,15 @@ def test_a_broken_stream_gives_what_came_before(coding: str, encode: Callable[[b
     assert decoded.data[:100_000] == body[:100_000]
 
 
+def test_brotli_comes_out_up_to_the_byte_that_is_wrong() -> None:
+    body = text_of(PIECE_BYTES // 2)
+    stream = brotli.Compressor()
+    begun = stream.process(body) + stream.flush()
+    decoded = decode(begun + b"\xff" * PIECE_BYTES, "br", MIB)
+    assert decoded.data == body
+    assert decoded.error is not None
+
+
 @every_coding
 def test_a_bomb_costs_no_more_than_the_limit(coding: str, encode: Callable[[bytes], bytes]) -> None:
     bomb = encode(bytes(64 * MIB))
@@ -141,6 +150,22 @@ def test_all_members_of_a_gzip_file_count_and_padding_does_not() -> None:
     for size in range(PIECE_BYTES - 60, PIECE_BYTES + 20):
         first = random.Random(size).randbytes(size)
         assert decode(gzip.compress(first) + gzip.compress(b"!"), "gzip", MIB) == Decoded(first + b"!")
+
+
+@every_coding
+@pytest.mark.parametrize("size", [0, 200, 40_000])
+def test_what_follows_the_end_of_a_stream_costs_nothing(
+    coding: str, encode: Callable[[bytes], bytes], size: int
+) -> None:
+    body = text_of(size)
+    for more in (b"\n", b"<!-- from the cache -->", b"x" * PIECE_BYTES, b"x" * 3 * PIECE_BYTES):
+        assert decode(encode(body) + more, coding, MIB) == Decoded(body)
+
+
+def test_a_bomb_with_something_behind_it_comes_out_up_to_the_limit() -> None:
+    body = bytes(5 * MIB)
+    assert decode(br(body) + b"\n", "br", 8 * MIB) == Decoded(body)
+    assert decode(br(body) + b"\n", "br", MIB) == Decoded(body[:MIB], truncated=True)
 
 
 def test_endless_empty_members_are_given_up() -> None:
