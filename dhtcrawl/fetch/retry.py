@@ -42,14 +42,15 @@ class Again(NamedTuple):
     hold_host: bool
 
 
-# RFC 9110, 15.5.9 and 15.6; RFC 6585, 4 (429). A 501 or 505 will not change.
+# Those whose cause will not change soon, registered with IANA: not implemented, version, negotiation, storage, loop,
+# extension, network login.
+_LASTING = frozenset((501, 505, 506, 507, 508, 510, 511))
+# RFC 9110, 15.5.9 and 15.6; RFC 6585, 4 (429). What is not registered is a 500 (RFC 9110, 15), such as a proxy's 522.
 STATUSES: dict[int, Again] = {
+    **{status: Again(hold_host=False) for status in range(500, 600) if status not in _LASTING},
     408: Again(hold_host=False),
     429: Again(hold_host=True),
-    500: Again(hold_host=False),
-    502: Again(hold_host=False),
     503: Again(hold_host=True),
-    504: Again(hold_host=False),
 }
 
 # A body that broke off may come whole the next time; one that is too long or
