@@ -67,7 +67,8 @@ def transfer_coding(headers: Headers) -> str | None:
 def locations(headers: Headers) -> list[str]:
     """The different values of Location, one that is long without its fragment.
 
-    Browsers follow none of several: one of them may have been smuggled in.
+    Browsers follow none of several: one of them may have been smuggled in. An
+    empty one is none: it would lead back to the page.
     """
     values = dict.fromkeys(lines_of(headers, "location"))
-    return [value if len(value) <= URL_CHARS_MAX else without_fragment(value) for value in values]
+    return [value if len(value) <= URL_CHARS_MAX else without_fragment(value) for value in values if value]

@@ -61,3 +61,8 @@ def test_codings_in_several_lines_are_one_list() -> None:
 def test_a_location_that_is_repeated_is_one() -> None:
     assert locations([("location", "/a"), ("location", "/a")]) == ["/a"]
     assert locations([("location", "/a"), ("location", "/b")]) == ["/a", "/b"]
+
+
+def test_a_location_that_is_empty_is_none() -> None:
+    assert locations([("location", "")]) == []
+    assert locations([("location", ""), ("location", "/a")]) == ["/a"]
