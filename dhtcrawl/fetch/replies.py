@@ -44,6 +44,7 @@ _FIELD = re.compile(rb"^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([^\r\n]*)\r\n", re.MULTI
 # 16 digits, as in curl.
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,16}")
 _BODILESS = frozenset((204, 304))
+_RESET_CONTENT = 205
 
 
 class BadReply(Exception):
@@ -302,6 +303,9 @@ class ReplyParser:
             self._part = _CLOSE if length is None else _LENGTH if length else _NOTHING
         if self._part is _CLOSE:
             self.reusable = False
+            if status == _RESET_CONTENT:
+                # RFC 9110, 15.3.6: nothing follows. Its end need not be told, and would be waited for.
+                self._part = _NOTHING
 
     def _read_chunks(self, data: bytes, at: int) -> tuple[bytes, int]:
         """The chunks in a segment without their framing, and where in it reading ended."""

@@ -532,6 +532,8 @@ BODILESS = {
     ),
     "304 by HTTP/1.0": Row(b"HTTP/1.0 304 Same\r\n\r\n", Kept(b"", b"", 304, reusable=False)),
     "205 with a body": Row(b"HTTP/1.1 205 Reset\r\n" + PLAIN, of(205)),
+    "205 without a length": Row(b"HTTP/1.1 205 Reset\r\n\r\n", Kept(b"", b"", 205, reusable=False)),
+    "205 with a body without a length": Row(b"HTTP/1.1 205 Reset\r\n\r\nabc", Kept(b"", b"", 205, reusable=False)),
     "301 with a body": Row(
         b"HTTP/1.1 301 Moved\r\nLocation: /\r\n" + PLAIN, Kept(fields=b"Location: /\nContent-Length: 3", status=301)
     ),

@@ -392,6 +392,11 @@ async def test_a_204_with_a_body_is_kept_without_it(tmp_path: Path) -> None:
             assert server.connections == connections
 
 
+async def test_the_end_of_a_205_without_a_length_is_not_waited_for(tmp_path: Path) -> None:
+    exchange = exchange_of(await fetched(tmp_path, sends(b"HTTP/1.1 205 Reset Content\r\n\r\n")))
+    assert (exchange.status, exchange.body.size, exchange.truncated) == (205, 0, None)
+
+
 async def test_the_archive_has_a_line_without_a_colon_as_it_came(tmp_path: Path) -> None:
     sent = OK + b"odd\r\nA : b\r\nContent-Length: 3\r\ncontent-length: 3\r\n\r\nabc"
     exchange = exchange_of(await fetched(tmp_path, sends(sent)))
