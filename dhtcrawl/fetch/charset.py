@@ -15,6 +15,7 @@ import codecs
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import webencodings
 
@@ -27,13 +28,17 @@ PRESCAN_BYTES = 1024
 LATE_META_BYTES = 64 * 1024
 GUESSED_BYTES = 64 * 1024  # from the first ones that are not all ASCII
 METAS_KEPT_MAX = 256  # of up to a kilobyte
+TYPES_KEPT_MAX = 256
+TYPE_KEPT_CHARS_MAX = 200
 FALLBACK = "windows-1252"
 
 # `<?x` in UTF-16: the first step of the prescan (13.2.3.3; XML 1.0, appendix F).
 _UTF_16_DECLARATIONS = (b"<\0?\0x\0", b"\0<\0?\0x")
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
 
-_PARAMETER = compile_pattern(r";[ \t]*charset[ \t]*=[ \t]*(?:\"([^\"]*)\"?|([^; \t\"]*))", re.IGNORECASE)
+# A parameter of a Content-Type: its name, and its value in quotes or without (MIME Sniffing, 4.4).
+_PARAMETER = compile_pattern(r';([^;=]*+)(?:=[ \t]*+(?:"((?:[^"\\]|\\.)*+)[^;]*+|([^;]*+)))?', re.DOTALL)
+_QUOTED_PAIR = re.compile(r"\\(.)", re.DOTALL)
 # The values between commas that are not in quotes (Fetch, "get, decode, and split").
 _CONTENT_TYPES = compile_pattern(r"(?:[^,\"]++|\"(?:[^\"\\]++|\\.)*+(?:\"|\\?\Z))++", re.DOTALL)
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -76,8 +81,8 @@ def charset_of(page: bytes, content_type: str | None, *, xml: bool = False) -> s
     for bom, name in _BOMS:
         if page.startswith(bom):
             return name
-    if content_type is not None and (parameter := _PARAMETER.search(content_type)):
-        named = _name_of(parameter[1] or parameter[2] or "")
+    if content_type is not None and (parameter := _charset_parameter(content_type)):
+        named = _name_of(parameter.label)
         if named is not None:
             return named
     if xml:
@@ -98,9 +103,9 @@ def content_type_of(lines: Sequence[str]) -> str | None:
         named = media_type_of(each)
         if named in ("", "*/*"):
             continue
-        parameter = _PARAMETER.search(each)
+        parameter = _charset_parameter(each)
         if parameter or named != media_type:
-            charset = parameter[0] if parameter else ""
+            charset = parameter.text if parameter else ""
         counts, media_type = each if parameter else each + charset, named
     return counts.strip(" \t") if counts is not None else lines[-1]
 
@@ -126,6 +131,32 @@ def may_be_html(media_type: str) -> bool:
 def type_of_html(media_type: str) -> str:
     """The type of a page that looks like HTML: what says nothing is `text/html` (MIME Sniffing, 7.1)."""
     return media_type if media_type in _HTML_TYPES else "text/html"
+
+
+class _CharsetParameter(NamedTuple):
+    text: str  # as it was sent, with its semicolon
+    label: str
+
+
+@lru_cache(maxsize=TYPES_KEPT_MAX)
+def _kept_parameter(content_type: str) -> _CharsetParameter | None:
+    return _find_charset(content_type)
+
+
+def _charset_parameter(content_type: str) -> _CharsetParameter | None:
+    """The first charset of a Content-Type that has a value; blanks around its `=`, which the standard takes none of,
+    are left out. Most pages have the Content-Type of the page before.
+    """
+    find = _kept_parameter if len(content_type) <= TYPE_KEPT_CHARS_MAX else _find_charset
+    return find(content_type)
+
+
+def _find_charset(content_type: str) -> _CharsetParameter | None:
+    for parameter in _PARAMETER.finditer(content_type):
+        name, quoted, plain = parameter.groups()
+        if name.strip(" \t").lower() == "charset" and (quoted is not None or (plain and plain.strip(" \t"))):
+            return _CharsetParameter(parameter[0], plain if quoted is None else _QUOTED_PAIR.sub(r"\1", quoted))
+    return None
 
 
 def _name_of(label: str) -> str | None:

@@ -33,10 +33,37 @@ def test_a_byte_order_mark_beats_http_and_http_beats_meta_and_meta_beats_a_guess
         "text/html ; charset = csISOLatin2 ; q=1",
         'text/html; charset="iso-8859-2',
         "; charset=iso8859-2",
+        "text/html;charset=;charset=iso-8859-2",
+        "text/html; charset= ; charset=iso-8859-2",
+        'text/html; charset="\\iso\\-8859-2"',
+        'text/html; charset="iso-8859-2"x; y',
+        "text/html; charset=iso-8859-2; charset=utf-8",
+        'text/html; x="; charset=utf-8"; charset=iso-8859-2',
+        'text/html; x="\\"; charset=utf-8"; charset=iso-8859-2',
+        'text/html;";charset=iso-8859-2',
+        "text/html; x; charset=iso-8859-2",
+        "text/html; charset=iso-8859-2; x=" + "y" * 300,
     ],
 )
 def test_http_may_write_a_charset_in_many_ways(content_type: str) -> None:
     assert charset_of(b"", content_type) == "iso-8859-2"
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        'text/html; charset="";charset=iso-8859-2',
+        "text/html; charset='iso-8859-2'",
+        'text/html; charset=iso-8859-2"',
+        "text/html; charset=klingon; charset=iso-8859-2",
+        'text/html; x="; charset=iso-8859-2',
+        "text/html; xcharset=iso-8859-2",
+        "text/html; charset",
+        "charset=iso-8859-2",
+    ],
+)
+def test_what_is_no_charset_to_browsers_is_none(content_type: str) -> None:  # MIME Sniffing, 4.4
+    assert charset_of(META, content_type) == "koi8-r"
 
 
 def test_an_unknown_label_counts_as_none() -> None:
