@@ -106,14 +106,14 @@ def analyse(
             return without_page
         find_records = None
     beside_type = header_fields.beside_type(headers)
-    refreshes = _refreshes(url, beside_type)
+    refreshes, shy = _refreshes(url, beside_type), _is_shy(beside_type)
     html, name, error = _html_of(content_type, media_type, beside_type, raw, html_bytes_max)
     if html is None:
         nowhere = NOWHERE if status == CHOICES else None
         return Analysis(media_type, base=url, hrefs=refreshes, error=error or nowhere)
     xhtml = media_type == _XHTML
     records, follow, page = _by_rules(find_records, html, name, xhtml)
-    if without_parser is not None and page is None and follow is None and not (xhtml or refreshes):
+    if without_parser is not None and page is None and follow is None and not (xhtml or refreshes or shy):
         html = links.utf_8(html)
         unparsed = without_parser(html, name)
         if unparsed is not None:
@@ -125,7 +125,7 @@ def analyse(
         page = links.extract(html, xhtml=xhtml)
     if page.cut:
         error = error or _cut(f"{links.LINKS_MAX} tags")
-    written = _written(page, follow, refreshes)
+    written = _written(page._replace(meta_nofollow=True) if shy else page, follow, refreshes)
     found = written.in_charset(query_charset or name)
     return Analysis(
         charset.type_of_html(media_type),
@@ -206,6 +206,11 @@ def _refreshes(url: str, headers: header_fields.Headers) -> list[str]:
         if name == header_fields.REFRESH and (target := links.refresh_target(value)) is not None:
             found.append(canonicalize(target, url) or target)
     return found
+
+
+def _is_shy(headers: header_fields.Headers) -> bool:
+    """Whether an X-Robots-Tag says what a `<meta name="robots" content="nofollow">` would."""
+    return any(name == header_fields.ROBOTS and links.header_says_nofollow(value) for name, value in headers)
 
 
 def _written(page: links.PageLinks, follow: frozenset[str] | None, refreshes: list[str]) -> _Links:

@@ -20,7 +20,8 @@ _TRANSFER = frozenset(("transfer-encoding", "x-archive-orig-transfer-encoding"))
 _CODING = "content-encoding"
 _NO_CODINGS = frozenset(("", "chunked", "identity"))
 REFRESH = "refresh"
-_BESIDE_TYPE = _TRANSFER | {_CODING, REFRESH}
+ROBOTS = "x-robots-tag"
+_BESIDE_TYPE = _TRANSFER | {_CODING, REFRESH, ROBOTS}
 
 
 def lines_of(headers: Headers, name: str) -> list[str]:

@@ -64,6 +64,9 @@ _PLAIN_TITLE = compile_pattern(
 )
 _NOFOLLOW = frozenset(("nofollow", "none"))
 _SEPARATORS = re.compile(r"[\s,]+")
+# In an X-Robots-Tag, the name of a crawler; a colon stands behind these, too.
+_AGENT = re.compile(r"\s*([^\s:]+)\s*:")
+_WITH_VALUE = frozenset(("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"))
 
 
 class PageLinks(NamedTuple):
@@ -350,6 +353,18 @@ def refresh_target(value: str) -> str | None:
     url = (match[1] or match[2] or match[3] or "").strip(_SPACE)
     # Nothing but a time reloads the page itself: no link.
     return None if not url or url.lower().startswith(_NOT_FETCHED) else url
+
+
+def header_says_nofollow(value: str) -> bool:
+    """Whether an X-Robots-Tag tells us to follow no link; what stands behind another crawler's name is for that one."""
+    ours = True
+    for part in value.lower().split(","):
+        named = _AGENT.match(part)
+        if named is not None and named[1] not in _WITH_VALUE:
+            ours, part = named[1] in _ROBOTS_NAMES, part[named.end() :]
+        if ours and not _NOFOLLOW.isdisjoint(part.split()):
+            return True
+    return False
 
 
 def _says_nofollow(attributes: Mapping[str, str | None]) -> bool:

@@ -41,6 +41,37 @@ def test_a_meta_refresh_is_a_link_and_meta_nofollow_speaks_for_all() -> None:
     assert (look(shy, HTML).hrefs, look(shy, HTML).nofollow) == ([], ["x", "y"])
 
 
+@pytest.mark.parametrize(
+    ("value", "shy"),
+    [
+        ("nofollow", True),
+        ("None", True),
+        ("noindex, NoFollow", True),
+        ("noindex nofollow", True),
+        ("dhtcrawl: nofollow", True),
+        ("robots: noindex, nofollow", True),
+        ("other: noindex, dhtcrawl: nofollow", True),
+        ("unavailable_after: Wed, 25 Jun 2010 15:00:00 GMT, nofollow", True),
+        ("max-snippet: 50, nofollow", True),
+        ("", False),
+        ("noindex", False),
+        ("all", False),
+        ("other: noindex, nofollow", False),
+        ("dhtcrawl: noindex, other: nofollow", False),
+        ("xnofollow", False),
+    ],
+)
+def test_an_x_robots_tag_speaks_for_all_links_as_its_meta_does(value: str, shy: bool) -> None:
+    def without_parser(html: bytes, charset: str) -> Unparsed:
+        return Unparsed(b"", [], [], [])
+
+    headers, page = [HTML, ("x-robots-tag", "noarchive"), ("x-robots-tag", value)], b"<a href=x><a href=y rel=nofollow>"
+    found = look(page, *headers)
+    assert (found.hrefs, found.nofollow) == (([], ["x", "y"]) if shy else (["x"], ["y"]))
+    found = analyse(URL, 200, headers, page, html_bytes_max=1_000, without_parser=without_parser)
+    assert (found.unparsed is None) == shy
+
+
 def test_a_refresh_header_is_a_link_of_any_response_relative_to_its_url() -> None:
     refresh = ("refresh", "0; url=/next")
     found = look(b"<base href=http://b/><a href=x>", HTML, refresh)
