@@ -89,7 +89,7 @@ class AiohttpClient:
         """`private_networks()` is asked for each exchange."""
         self._clock = clock
         self._connections_max = connections_max
-        self._resolver = resolver or SystemResolver(clock)
+        self._resolver = resolver or SystemResolver(clock, connections_max)
         self._tls_verify = tls_verify
         self._private_networks = private_networks
         self._spooler = ThreadPoolExecutor(_SPOOL_THREADS, thread_name_prefix="spool")

@@ -22,9 +22,12 @@ ANSWER_TTL_S = 60.0
 FAILURE_TTL_S = 5.0
 NAMES_MAX = 10_000
 ADDRESSES_MAX = 16
-# getaddrinfo blocks a thread for as long as the name server takes; the
-# default executor (6 threads on 2 cores) would be full of dead names.
-THREADS = 16
+# getaddrinfo blocks a thread for as long as the name servers take, some 30 s
+# where none of three answers: three times as long as a request waits by default.
+# With fewer threads, names that no server answers for keep all others waiting
+# until their requests are given up, too. A thread is started when it is needed.
+THREADS_A_REQUEST = 3
+THREADS_MAX = 256
 
 
 class NameFailure(OSError):
@@ -46,11 +49,12 @@ class Resolver(Protocol):
 
 
 class SystemResolver:
-    """getaddrinfo on threads of its own."""
+    """getaddrinfo on threads of its own, for so many requests at a time."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, requests: int = 1) -> None:
         self._clock = clock
-        self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="dns")
+        threads = min(THREADS_A_REQUEST * requests, THREADS_MAX)
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="dns")
         # Name to (until, addresses or why there are none), oldest first.
         self._cache: OrderedDict[str, tuple[float, list[str] | str]] = OrderedDict()
 

@@ -7,6 +7,7 @@ import datetime
 import ipaddress
 import socket
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,31 @@ async def test_a_resolver_that_never_answers_is_a_dns_failure(tmp_path: Path) ->
     async with client_in(tmp_path, resolver=Silent({})) as client:
         request = HttpRequest("http://nowhere.example/", limits=Limits(connect_s=0.05))
         assert failure_of(await client.exchange(request)).kind is FetchFailureKind.DNS
+
+
+async def test_names_that_no_server_answers_for_keep_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+
+    def getaddrinfo(name: bytes, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if name != b"here.example":
+            answered.wait()
+        return [(0, 0, 0, "", ("127.0.0.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    async with serving(sends(page())) as server, client_in(tmp_path, connections_max=8) as client:
+        try:
+            for part in range(2):
+                dead = [
+                    HttpRequest(f"http://{part}-{name}.example/", limits=Limits(connect_s=0.02)) for name in range(8)
+                ]
+                await asyncio.gather(*[client.exchange(request) for request in dead])
+            host = f"here.example:{server.port}"
+            request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
+            exchange_of(await asyncio.wait_for(client.exchange(request), 10))
+        finally:
+            answered.set()
 
 
 class ManualClock:
