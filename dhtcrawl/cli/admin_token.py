@@ -30,9 +30,11 @@ def make_missing_token(config: Config) -> Path | None:
         UsageError, ConfigError: it cannot be written; by whether an option named it.
     """
     path = Path(config.node.admin_token_file)
-    if not config.node.admin_token_file or path.exists():
+    if not config.node.admin_token_file:
         return None
     try:
+        if path.exists():
+            return None
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "w", encoding="ascii") as file:
             file.write(secrets.token_urlsafe(_BYTES) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
@@ -179,7 +180,7 @@ def outcome(command: Callable[[], object]) -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    """Tell an error that no command expects: a bug, unless standard output does not take what it prints."""
+    """Tell an error that no command expects: a bug, unless the system keeps a file from us or standard output is full."""
     if isinstance(error, OSError) and _is_of_output(error):
         from dhtcrawl.storage.store.engine import storage_error  # needs LevelDB
 
@@ -189,11 +190,18 @@ def _unexpected(error: Exception) -> int:
     log = logging.getLogger("dhtcrawl")
     if log.isEnabledFor(logging.DEBUG):
         log.debug("unexpected", exc_info=error)
+    if isinstance(error, OSError) and error.errno in _KEPT_FROM_US and error.filename is not None:
+        reason = str(error.strerror).lower()
+        fail(f"{os.fsdecode(error.filename)}: {reason}; run the command as a user who may, or check its owner and mode")
+        return Exit.FAILURE
     fail(
         f"unexpected {type(error).__name__}: {error}; this is a bug: please report it "
         "with the output of the same command and --log-level debug"
     )
     return Exit.FAILURE
+
+
+_KEPT_FROM_US = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def _is_of_output(error: OSError) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import stat
 from collections.abc import Iterator
@@ -88,6 +89,15 @@ def test_a_file_that_is_not_there_is_made_once_by_the_node_and_missed_by_command
     assert token_of(other) != made
     with pytest.raises(UsageError, match="cannot be made"):
         make_missing_token(config_of(tmp_path / "nowhere" / "token"))
+
+
+def test_a_directory_that_may_not_be_searched_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exists(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", exists)
+    with pytest.raises(UsageError, match=r"theirs/token: cannot be made \(Permission denied\); name another file"):
+        make_missing_token(config_of(tmp_path / "theirs" / "token"))
 
 
 def test_a_token_is_not_in_what_describes_access() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,6 +97,28 @@ def test_an_error_is_one_line_with_the_remedy_and_an_exit_code(
     assert ended.code == code, ended
     assert says in ended.message()
     assert list(tmp_path.iterdir()) == [], "nothing was made for a command that cannot be"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["fsck", "--data-dir"], ["why", "http://a/", "--data-dir"], ["verify"], ["export", "--format", "csv"]],
+    ids=lambda command: command[0],
+)
+def test_a_directory_of_another_user_is_named_and_is_no_bug(
+    command: list[str], here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    theirs, look = tmp_path / "theirs", os.stat
+
+    def refuse(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
+        if not isinstance(path, int) and theirs in (Path(os.fsdecode(path)), *Path(os.fsdecode(path)).parents):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return look(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    ended = here(*command, theirs)
+    assert ended.code == 1
+    assert f"{theirs}" in ended.message()
+    assert "permission denied; run the command as a user who may" in ended.message()
 
 
 def test_an_error_of_usage_names_the_commands_help(here: Here) -> None:

@@ -325,6 +325,7 @@ def test_a_second_opener_is_told_so(tmp_path: Path) -> None:
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "no space left"),
         (PermissionError(errno.EACCES, "Permission denied", "/lock"), "permission denied"),
         (NotADirectoryError(errno.ENOTDIR, "Not a directory", "/block/file"), "a file is in the way"),
+        (OSError(errno.EROFS, "Read-only file system", "/data"), "name a directory in another"),
     ],
 )
 def test_an_error_says_what_happened_and_never_guesses_from_a_path(error: Exception, remedy: str) -> None:

@@ -227,6 +227,8 @@ def storage_error(error: Exception, what: str) -> StorageError:
         return StorageError(f"{what}: another dhtcrawl process is using it; stop that one first")
     if isinstance(error, PermissionError) or "Permission denied" in text:
         return StorageError(f"{what}: permission denied; check its owner and mode")
+    if isinstance(error, OSError) and error.errno == errno.EROFS:
+        return StorageError(f"{what}: its file system can only be read; name a directory in another")
     if isinstance(error, plyvel.CorruptionError) or text.startswith("Corruption: "):
         return StorageError(f"{what}: it is damaged ({text}); restore it, or start with another directory")
     return StorageError(f"{what}: {text}")
