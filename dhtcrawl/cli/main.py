@@ -180,7 +180,7 @@ def outcome(command: Callable[[], object]) -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    """Tell an error that no command expects: a bug, unless the system keeps a file from us or standard output is full."""
+    """Tell an error that no command expects: a bug, unless it is of standard output, or of a path that we may not use."""
     if isinstance(error, OSError) and _is_of_output(error):
         from dhtcrawl.storage.store.engine import storage_error  # needs LevelDB
 
@@ -190,7 +190,7 @@ def _unexpected(error: Exception) -> int:
     log = logging.getLogger("dhtcrawl")
     if log.isEnabledFor(logging.DEBUG):
         log.debug("unexpected", exc_info=error)
-    if isinstance(error, OSError) and error.errno in _KEPT_FROM_US and error.filename is not None:
+    if isinstance(error, OSError) and error.errno in _MAY_NOT and error.filename is not None:
         reason = str(error.strerror).lower()
         fail(f"{os.fsdecode(error.filename)}: {reason}; run the command as a user who may, or check its owner and mode")
         return Exit.FAILURE
@@ -201,7 +201,7 @@ def _unexpected(error: Exception) -> int:
     return Exit.FAILURE
 
 
-_KEPT_FROM_US = (errno.EACCES, errno.EPERM, errno.EROFS)
+_MAY_NOT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def _is_of_output(error: OSError) -> bool:

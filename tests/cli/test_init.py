@@ -61,7 +61,34 @@ def test_init_makes_the_secret_of_a_closed_swarm_and_takes_one_that_is_there(her
     (etc / "dhtcrawl.service").unlink()
     again = here("init", etc, "--advertise", "node1.example.org:8468")
     assert (again.code, (etc / "secret").read_text()) == (2, secret)
-    assert "secret is there already" in again.message()
+    assert again.message().endswith(
+        f"secret is there already; take it with --secret-file {etc}/secret, or name another directory"
+    )
+
+
+def test_a_new_secret_is_not_the_one_of_nodes_that_are_there(here: Here, tmp_path: Path) -> None:
+    options = ("--advertise", "192.0.2.8:8468", "--bootstrap", "192.0.2.7:8468")
+    ended = here("init", tmp_path / "etc", *options)
+    assert ended.code == 0
+    assert ended.stderr.endswith(f"192.0.2.7:8468 has its own: copy that over {tmp_path}/etc/secret before you go on\n")
+    told = here("init", tmp_path / "other", *options, "--secret-file", tmp_path / "etc/secret").stderr
+    assert "has its own" not in told
+    assert "has its own" not in here("init", tmp_path / "first", "--advertise", "192.0.2.7:8468").stderr
+
+
+def test_the_service_can_read_what_its_admin_port_needs(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tls").mkdir()
+    options = ["--open-swarm", "--advertise", "192.0.2.7:8468", "--admin", "192.0.2.7:8469"]
+    options += ["--admin-token-file", "etc/token", "--admin-cert", "tls/cert.pem"]
+    for directory, key in (("etc", ["--admin-key", "tls/key.pem"]), ("both", [])):
+        ended = here("init", directory, *options, *key)
+        assert ended.code == 0
+        assert f"chown dhtcrawl: {tmp_path}/etc/token {tmp_path}/{key[-1] if key else 'tls/cert.pem'}\n" in ended.stdout
+        assert (f"wrote {tmp_path}/etc/token" in ended.stderr) == (directory == "etc")
+    assert (tmp_path / "etc/token").stat().st_mode & 0o777 == 0o600
 
 
 def test_what_is_to_be_done_next_works_in_any_directory(here: Here, tmp_path: Path) -> None:
@@ -95,6 +122,7 @@ def test_init_writes_both_files_once_and_says_what_to_do_next(here: Here, tmp_pa
     [
         (["--secret-file", "missing"], 2, "make it with 'dhtcrawl secret new"),
         (["--user", "Root User"], 2, "is no name of a user"),
+        (["--secret-file", "-"], 2, "a service has no standard input"),
         (["--set", "node.colour=red"], 4, "node.colour"),
         (["--open-swarm"], 2, "--advertise HOST:PORT"),
     ],
