@@ -118,6 +118,17 @@ def join_options_of(config: Config, as_json: bool = False, secrets: NodeSecrets 
         problem = f": then no other node reaches this one at {node.advertise}; leave out one of the two"
         raise config.refusal("node.outbound_only", problem)
     named = _named(config, may_leave)
+    if (
+        named is not None
+        and is_loopback(named[0])
+        and bootstrap
+        and not any(is_loopback(host) for host, _ in bootstrap)
+    ):
+        raise config.refusal(
+            "node.advertise",
+            f" {format_address(named)} leads to this machine alone, and {format_address(bootstrap[0])} is another; "
+            "leave it out, or name an address that others reach",
+        )
     follows = named is None and is_wildcard(listen[0])
     return JoinOptions(
         bootstrap=bootstrap,

@@ -180,7 +180,7 @@ def outcome(command: Callable[[], object]) -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    """Tell an error that no command expects: a bug, unless it is of standard output, or of a path that we may not use."""
+    """Tell an error that no command expects: a bug, unless the system does not let us print, or use a path."""
     if isinstance(error, OSError) and _is_of_output(error):
         from dhtcrawl.storage.store.engine import storage_error  # needs LevelDB
 

@@ -1,4 +1,4 @@
-"""Why nobody answered a node that wants to join: another secret, none, an open swarm, or nobody there.
+"""Why nobody answered a node that wants to join: another secret, none, an open swarm, its own address, or nobody there.
 
 Members of a closed swarm drop the datagrams of strangers without a word. Their
 TCP port shows a certificate, though, whose issuer names the secret, and tells
@@ -12,10 +12,11 @@ import ssl
 from collections.abc import Sequence
 from typing import Final
 
+from dhtcrawl.cli.addresses import JoinOptions
 from dhtcrawl.closed.certificate import read_certificate
 from dhtcrawl.closed.tls import SwarmTls
-from dhtcrawl.errors import SecretRefused
-from dhtcrawl.units import Address, format_address
+from dhtcrawl.errors import BootstrapUnreachable, SecretRefused
+from dhtcrawl.units import Address, format_address, is_loopback
 
 _TIMEOUT_S: Final = 3.0
 _ASKED_MAX: Final = 4
@@ -31,6 +32,22 @@ def why_refused(bootstrap: Sequence[Address], tls: SwarmTls | None, own_name: st
         if problem:
             return SecretRefused(f"--bootstrap {format_address(address)}: {problem}")
     return None
+
+
+def why_unanswered(join: JoinOptions) -> BootstrapUnreachable | None:
+    """What to tell of a node by whose own addresses none of the others could answer; None where they could."""
+    bootstrap = ", ".join(map(format_address, join.bootstrap))
+    own = (join.listen,) if join.advertise is None else (join.listen, join.advertise)
+    if set(join.bootstrap) <= set(own):
+        return BootstrapUnreachable(
+            f"--bootstrap {bootstrap}: that is this node itself; name another node, or none to begin a swarm"
+        )
+    if not is_loopback(join.listen[0]) or all(is_loopback(host) for host, _ in join.bootstrap):
+        return None
+    return BootstrapUnreachable(
+        f"bootstrap: no answer from {bootstrap}; --listen {format_address(join.listen)} leads to this machine alone: "
+        "leave it out, or name an address that other machines reach"
+    )
 
 
 def _problem(address: Address, tls: SwarmTls | None, own_name: str) -> str:

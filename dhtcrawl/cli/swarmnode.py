@@ -69,10 +69,10 @@ def run_node(config: Config, join: JoinOptions) -> int:
         try:
             return run_loop(lambda: _run(config, join, data_dir, access, NodeSeal(ring, tls)))
         except BootstrapUnreachable as error:
-            from dhtcrawl.cli.no_way_in import why_refused
+            from dhtcrawl.cli.no_way_in import why_refused, why_unanswered
 
             refusal = why_refused(join.bootstrap, tls, "" if ring is None else ring.used.name)
-            raise refusal or error from error
+            raise refusal or (None if error.unknown else why_unanswered(join)) or error from error
 
 
 class NodeSeal(NamedTuple):

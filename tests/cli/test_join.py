@@ -152,6 +152,19 @@ def test_names_that_all_are_unknown_are_told_as_that(here: Here, started: Starte
     assert "no answer" not in said
 
 
+def test_others_are_not_told_an_address_at_which_they_find_themselves() -> None:
+    for bootstrap in ("192.0.2.7:8468", "node1.example.org:8468"):
+        with pytest.raises(
+            UsageError, match=f"--advertise 127.0.0.1:8468 leads .* {bootstrap} is another; leave it out"
+        ):
+            options("open_swarm=on", f"bootstrap={bootstrap}", "advertise=localhost:8468")
+    assert options("open_swarm=on", "bootstrap=127.0.0.1:1", "advertise=127.0.0.1:8468").advertise == (
+        "127.0.0.1",
+        8468,
+    )
+    assert options("open_swarm=on", "advertise=127.0.0.1:8468").advertise == ("127.0.0.1", 8468)
+
+
 @pytest.mark.parametrize(
     ("arg", "says"),
     [

@@ -11,13 +11,14 @@ from closed.members import OTHER, OTHERS, RING, SECRET, Member
 from rpc.wire import task
 from rpc.worlds import take_all
 
-from dhtcrawl.cli.no_way_in import why_refused
+from dhtcrawl.cli.addresses import JoinOptions
+from dhtcrawl.cli.no_way_in import why_refused, why_unanswered
 from dhtcrawl.closed import tls
 from dhtcrawl.closed.secret import Ring
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.rpc.tasks.transport import TaskTransport
-from dhtcrawl.units import format_address
+from dhtcrawl.units import Address, format_address
 
 OURS, THEIRS = RING.used.name, OTHERS.used.name
 
@@ -89,3 +90,25 @@ async def test_a_clock_that_is_far_off_is_told_of(
 def test_where_nobody_listens_there_is_no_other_reason(tmp_path: Path) -> None:
     assert why_refused([("127.0.0.1", 1)], Member(tmp_path, 1).tls(), OURS) is None
     assert why_refused([], None, "") is None
+
+
+FAR, NEAR, ALL = ("192.0.2.7", 8468), ("127.0.0.1", 8468), ("::", 8468)
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "listen", "advertise", "reason"),
+    [
+        (FAR, NEAR, None, "no answer from 192.0.2.7:8468; --listen 127.0.0.1:8468 leads to this machine alone: leave"),
+        (FAR, ALL, FAR, "192.0.2.7:8468: that is this node itself; name another node, or none to begin a swarm"),
+        (NEAR, NEAR, None, "127.0.0.1:8468: that is this node itself"),
+        (("127.0.0.1", 8470), NEAR, None, ""),
+        (FAR, ALL, ("192.0.2.8", 8468), ""),
+        (FAR, ("192.0.2.8", 8468), None, ""),
+    ],
+)
+def test_addresses_of_its_own_that_no_answer_comes_to_are_the_reason(
+    bootstrap: Address, listen: Address, advertise: Address | None, reason: str
+) -> None:
+    error = why_unanswered(JoinOptions((bootstrap,), listen, advertise, ("127.0.0.1", 8469), open_swarm=True))
+    assert reason in str(error)
+    assert (error is None) == (not reason)

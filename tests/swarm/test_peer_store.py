@@ -93,6 +93,29 @@ async def test_nobody_that_was_named_answers_is_an_error_that_names_them() -> No
         await start().find([("10.0.0.9", 9)])
 
 
+async def test_a_node_whose_old_swarm_does_not_answer_either_is_told_how_one_goes_on() -> None:
+    gossip, start = gossip_and_store()
+    await start().remember()
+    gossip.there = False
+    with pytest.raises(
+        BootstrapUnreachable, match=r"answer from 10\.0\.0\.9:9; .* started without --bootstrap goes on"
+    ):
+        await start().find([("10.0.0.9", 9)])
+
+
+async def test_what_answers_and_is_no_member_is_not_taken_for_the_node_that_was_named() -> None:
+    gossip, start = gossip_and_store()
+    remembering = start()
+    gossip.view = view_of([0])
+    with pytest.raises(BootstrapUnreachable, match=r"bootstrap: 10\.0\.0\.9:9 answers, but not as a member"):
+        await start().find([("10.0.0.9", 9)])
+    gossip.view = view_of([0, 1, 2])
+    await remembering.remember()
+    gossip.view = view_of([0])
+    with pytest.raises(BootstrapUnreachable, match="and the nodes that this one knew, none that answers is a member"):
+        await start().find([("10.0.0.9", 9)])
+
+
 async def test_a_node_whose_old_swarm_is_gone_does_not_begin_another_one_at_once() -> None:
     gossip, start = gossip_and_store()
     await start().remember()

@@ -323,14 +323,18 @@ async def hosts_of(addr: Address) -> list[str] | str:
     return list(dict.fromkeys(host for host in hosts if host is not None))[:ADDRESSES_OF_A_NAME_MAX]
 
 
-def unreachable(asked: Iterable[Address], unknown: Mapping[Address, str]) -> BootstrapUnreachable:
-    """What to raise where no node answered at these addresses; of those in `unknown` it says why the name is none."""
+def unreachable(asked: Iterable[Address], unknown: Mapping[Address, str], *, also: str = "") -> BootstrapUnreachable:
+    """What to raise where no node answered at these addresses; of those in `unknown` it says why the name is none.
+
+    It ends with what is `also` to be told.
+    """
     silent = ", ".join(format_address(address) for address in asked if address not in unknown)
     said = [f"no answer from {silent}; is a node listening there, and does UDP get through?"] if silent else []
     said += [
         f"the name {host} was not found ({reason}); check how it is written, and that the name server knows it"
         for (host, _), reason in unknown.items()
     ]
-    error = BootstrapUnreachable(f"bootstrap: {' '.join(said)}")
+    text = f"bootstrap: {' '.join(said)}"
+    error = BootstrapUnreachable(f"{text}; {also}" if also else text)
     error.unknown = dict(unknown)
     return error

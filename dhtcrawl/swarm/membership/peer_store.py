@@ -41,6 +41,7 @@ NAMED_EVERY = 5  # so many times as often as one that was named as bootstrap
 # A peer may name any address as a node's: so many of them are greeted, each once in a while.
 GREETED_MAX = 256
 GREET_AGAIN_S = 10.0
+_ALONE = "nor does a node that this one knew; any of them that is started without --bootstrap goes on by itself"
 _MEMBERS_KEY = b"\x00acquaintances"
 
 
@@ -81,12 +82,15 @@ class PeerStore:
                 await self._gossip.join([*bootstrap, *known])
         except BootstrapUnreachable as error:
             if bootstrap:
-                raise unreachable(bootstrap, error.unknown) from error
+                told = unreachable(bootstrap, error.unknown, also=_ALONE if known else "")
+                raise told from error
             log.info("no node of the swarm that this node was in answers; it goes on by itself, and asks them again")
         if bootstrap and len(self._gossip.view.members) <= 1:
             # To go on would begin a second swarm.
             names = ", ".join(map(format_address, bootstrap))
-            raise BootstrapUnreachable(f"bootstrap: {names} answers, but not as a member of a swarm; name one that is")
+            said = "of these, and the nodes that this one knew, none that answers is a member of a swarm"
+            said = f": {said}" if known else " answers, but not as a member of a swarm"
+            raise BootstrapUnreachable(f"bootstrap: {names}{said}; name one that is")
         return bool(bootstrap or known)
 
     @property
