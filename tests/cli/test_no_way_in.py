@@ -87,6 +87,21 @@ async def test_a_clock_that_is_far_off_is_told_of(
     ]
 
 
+@pytest.mark.loops("asyncio")
+async def test_who_has_another_secret_is_not_asked_for_the_clock(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = Member(tmp_path, 1), Member(tmp_path, 2)
+    async with (
+        TaskTransport(lambda: Hello(one.id, 1, "active"), take_all, tls=one.tls(OTHERS)) as other,
+        TaskTransport(lambda: Hello(two.id, 1, "active"), take_all, tls=two.tls()) as asker,
+    ):
+        assert isinstance(await asker.request(await other.listen("127.0.0.1", 0), task()), Failure)
+    assert [record.message.partition("); ")[2] for record in caplog.records] == [
+        "has it another secret than this node?"
+    ]
+
+
 def test_where_nobody_listens_there_is_no_other_reason(tmp_path: Path) -> None:
     assert why_refused([("127.0.0.1", 1)], Member(tmp_path, 1).tls(), OURS) is None
     assert why_refused([], None, "") is None

@@ -21,6 +21,8 @@ from dhtcrawl.rpc.tasks.tls_stream import TlsStream
 
 log = logging.getLogger(__name__)
 
+_NOT_YET_VALID, _EXPIRED = 9, 10  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and _HAS_EXPIRED
+
 BACKLOG = 128
 # Of both families, as a datagram socket is there. What asyncio and uvloop open for it takes IPv6 alone.
 EVERY_ADDRESS = "::"
@@ -118,7 +120,7 @@ class Sockets:
             stream.abort()
             raise
         if isinstance(error, ssl.SSLCertVerificationError):
-            self._tell(error.verify_message, host, port)
+            self._tell(error, host, port)
         if error is not None:
             raise error
         self._gate.meet(host)
@@ -138,11 +140,14 @@ class Sockets:
         for arrival in list(self._arrivals.values()):
             arrival.stream.abort()
 
-    def _tell(self, reason: str, host: str, port: int) -> None:
+    def _tell(self, error: ssl.SSLCertVerificationError, host: str, port: int) -> None:
+        reason = error.verify_message
         if reason not in self._told:
             self._told.add(reason)
-            text = "the certificate of the node at %s port %d is refused (%s); are the clocks of both machines right?"
-            log.warning(text, host, port, reason)
+            of_time = error.verify_code in (_NOT_YET_VALID, _EXPIRED)
+            asked = "are the clocks of both machines right?" if of_time else "has it another secret than this node?"
+            text = "the certificate of the node at %s port %d is refused (%s); %s"
+            log.warning(text, host, port, reason, asked)
 
     def _arrives(self, accept: Callable[[], asyncio.BaseProtocol], transport: asyncio.Transport) -> None:
         """A connection is there: its handshake begins, or it is cut before anything is kept for it."""
