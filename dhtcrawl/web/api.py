@@ -189,6 +189,7 @@ def submission(body: object) -> CrawlSpec:
     """
     if not isinstance(body, Mapping):
         raise ApiError(400, 'the body is no JSON object; send {"seeds": [...], "settings": {...}}')
+    _no_others(body, "seeds", "settings", "searches", "rules")
     seeds, settings = body.get("seeds"), body.get("settings", {})
     if not isinstance(seeds, list) or not all(isinstance(seed, str) for seed in seeds):
         raise ApiError(400, "seeds is no list of strings; send at least one URL")
@@ -229,15 +230,26 @@ def _rules(rules: object) -> str:
     return rules
 
 
+def _no_others(body: Mapping[str, object], *known: str) -> None:
+    """Refuse a body with a field that says nothing: what it was meant to say would be left out, a limit for instance.
+
+    Raises:
+        ApiError: 400, there is one.
+    """
+    other = next((name for name in body if name not in known), None)
+    if other is not None:
+        raise ApiError(400, f"{other[:40]!r} is no field of this; there are {', '.join(known)}")
+
+
 def changes_in(body: object) -> dict[str, Any]:
     """What a client wants changed of a crawl that it resumes, from the JSON it sent: `{"settings": {…}}`.
 
     Raises:
         ApiError: 400, it is no such thing, or a setting may not change, or is not good.
     """
-    settings = body.get("settings") if isinstance(body, Mapping) else None
-    if not isinstance(settings, Mapping):
+    if not isinstance(body, Mapping) or not isinstance(settings := body.get("settings"), Mapping):
         raise ApiError(400, 'the body is no JSON object; send {"settings": {...}}, or no body to change nothing')
+    _no_others(body, "settings")
     for name in settings:
         if name not in CHANGEABLE:
             may = ", ".join(CHANGEABLE)
@@ -257,6 +269,7 @@ def decision_in(body: object) -> tuple[Decision, list[str] | None]:
     """
     if not isinstance(body, Mapping) or body.get("decision") not in ("release", "drop"):
         raise ApiError(400, 'the body is no decision; send {"decision": "release" or "drop", "urls": [...] or null}')
+    _no_others(body, "decision", "urls")
     urls = body.get("urls")
     if urls is None:
         return body["decision"], None

@@ -159,6 +159,7 @@ async def test_a_crawl_is_resumed_with_other_limits(node: FakeNode) -> None:
         ("resume", b'{"settings": 7}', "is no JSON object"),
         ("resume", b'{"settings": {"depth": 3}}', "depth cannot change in a crawl that has begun"),
         ("resume", b'{"settings": {"max_pages": -1}}', "use 0 or more"),
+        ("resume", b'{"settings": {}, "max_pages": 9}', "'max_pages' is no field of this; there are settings"),
         ("pause", b'{"settings": {}}', "pause takes no body"),
     ],
 )
@@ -198,6 +199,7 @@ async def test_what_was_given_up_is_listed_and_decided_about(node: FakeNode) -> 
         b'{"decision": "burn"}',
         b'{"decision": "drop", "urls": []}',
         b'{"decision": "drop", "urls": ["ftp:"]}',
+        b'{"decision": "drop", "url": ["http://a/"]}',
     ],
 )
 async def test_what_is_no_decision_is_refused(body: bytes, node: FakeNode) -> None:
@@ -310,6 +312,7 @@ async def test_searches_that_are_none_are_refused(node: FakeNode, searches: obje
         ({"seeds": ["mailto:x"]}, "is no web address"),
         ({"seeds": ["http://me:pw@a/"]}, "password"),
         ({"seeds": ["http://a/"], "settings": []}, "settings is no JSON object"),
+        ({"seeds": ["http://a/"], "max_pages": 5}, "'max_pages' is no field of this; there are seeds, settings, "),
         ({"seeds": ["http://a/"], "settings": {"dpeth": 1}}, "dpeth is no setting of a crawl"),
         ({"seeds": ["http://a/"], "settings": {"depth": "deep"}}, "use a whole number"),
         ({"seeds": ["http://a/"], "settings": {"depth": None}}, "use a whole number"),
