@@ -7,7 +7,7 @@ The first line of stdin is an order, a map in JSON:
     log        the file to which stderr goes; null: where the parent's goes
     label      what stands before the text of each line on stderr, such as "node 2"
     quiet      as `-q`
-    signals    whether SIGINT and SIGTERM are for this process; if not, the parent decides what they mean
+    signals    whether SIGINT, SIGTERM and SIGHUP are for this process; if not, the parent decides what they mean
 
 After that a line `leave` means what the first SIGTERM does. When stdin closes, however the parent ended, this process
 ends at once: what it acknowledged is on disk, and the same command goes on from there.
@@ -27,16 +27,16 @@ from typing import Any, Final, NoReturn
 
 from dhtcrawl.cli.addresses import JoinOptions
 from dhtcrawl.cli.main import main, outcome
-from dhtcrawl.cli.signals import end_in_order
+from dhtcrawl.cli.signals import ENDING, end_in_order
 from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.cli.turns import take_long_turns
 from dhtcrawl.config import Config, changed, load
 from dhtcrawl.errors import Exit
 
 LEAVE: Final = b"leave"
-# A terminal's Ctrl-C reaches all processes of a command, and so does what ends a service. Blocked and not ignored: the
-# node that runs here sets handlers for both.
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+# A terminal's Ctrl-C and its end reach all processes of a command, and so does what ends a service. Blocked and not
+# ignored: the node that runs here sets handlers for them.
+SIGNALS: Final = (*ENDING, signal.SIGHUP)
 
 
 def order_of(

@@ -19,7 +19,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -41,6 +40,7 @@ from dhtcrawl.cli.orphans import freed
 from dhtcrawl.cli.places import check_whole, node_dir, nodes_dir
 from dhtcrawl.cli.runtime import STORE_DIR, locked, raise_file_limit
 from dhtcrawl.cli.screen import Screen
+from dhtcrawl.cli.signals import ENDING, hang_ups
 from dhtcrawl.cli.source import ask_about
 from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.cli.wait import Interrupted, follow
@@ -307,8 +307,10 @@ async def _drain(swarm: list[_Process]) -> None:
             process.kill()
         os._exit(Exit.FORCED)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDING:
         loop.add_signal_handler(number, now)
+    for number in hang_ups():
+        loop.add_signal_handler(number, lambda: None)  # this is what it asks for
     tell("stopping; waiting for requests in flight (again: at once)")
     # All of them, before the first one goes: what one has in flight ends at others.
     async with asyncio.TaskGroup() as group:

@@ -1,4 +1,8 @@
-"""SIGINT and SIGTERM: the first asks for an orderly end, the second ends the process at once."""
+"""SIGINT and SIGTERM: the first asks for an orderly end, the second ends the process at once.
+
+SIGHUP comes when a terminal is closed or its line is lost, from the shell and the system, so often twice: it asks for
+the orderly end, too, and for no more. Under `nohup` it is ignored, and stays so.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,13 @@ from contextlib import contextmanager
 from dhtcrawl.cli.main import tell
 from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.errors import Exit
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+def hang_ups() -> tuple[signal.Signals, ...]:
+    """SIGHUP, unless who started this process has it ignored."""
+    return () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
 
 
 class _ParentsWord:
@@ -72,10 +83,10 @@ def orderly_end(ask: Callable[[], None], *, at_once: str) -> Iterator[None]:
         begin()
 
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (*ENDING, *hang_ups())}
     _PARENTS_WORD.when_asked(begin_from_thread)
     for number in before:
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal if number in ENDING else begin)
     try:
         yield
     finally:

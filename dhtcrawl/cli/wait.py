@@ -12,6 +12,7 @@ from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.progress import counted
 from dhtcrawl.cli.rate import Rate, a_second, rough_end
 from dhtcrawl.cli.screen import Screen
+from dhtcrawl.cli.signals import ENDING, hang_ups
 from dhtcrawl.cli.table import printable, short
 from dhtcrawl.cli.words import clock, fitting, for_a_person, size, with_reason
 from dhtcrawl.crawl.budget import Stop
@@ -27,7 +28,7 @@ _WORDS |= {stop.word: stop.exit_code for stop in Stop}
 
 
 class Interrupted(Exception):
-    """SIGINT or SIGTERM while waiting; the crawl goes on."""
+    """SIGINT, SIGTERM or SIGHUP while waiting; the crawl goes on."""
 
 
 def stop_of(ended: str) -> Stop | None:
@@ -92,7 +93,7 @@ async def follow(client: NodeClient, crawl: str, screen: Screen) -> dict[str, An
 def _interrupts() -> Iterator[asyncio.Event]:
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (*ENDING, *hang_ups())}
     for number in before:
         loop.add_signal_handler(number, asked.set)
     try:

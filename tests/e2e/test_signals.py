@@ -31,7 +31,7 @@ class Silent(NamedTuple):
 
 
 @pytest.mark.needs_nginx
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_one_signal_drains_and_the_same_command_completes(
     number: signal.Signals, serve: Serve, crawler: Crawler, outputs: Outputs
 ) -> None:

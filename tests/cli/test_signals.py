@@ -1,0 +1,94 @@
+"""What asks for the orderly end, and what ends the process at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from e2e.crawler import COMMAND, environment
+
+from dhtcrawl.cli.signals import hang_ups, orderly_end
+
+TIMEOUT_S = 60.0
+
+
+@contextmanager
+def hanging_up(handler: signal.Handlers) -> Iterator[None]:
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.loops("asyncio")
+async def test_a_terminal_that_goes_away_asks_once_however_often_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    with hanging_up(signal.SIG_DFL):
+        with orderly_end(lambda: asked.append("end"), at_once="at once"):
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGHUP)
+                await asyncio.sleep(0.05)
+            assert (asked, ended) == (["end"], [])
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.05)
+            assert ended == [], "the first of those that a person sends"
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.05)
+            assert ended == [13]
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+@pytest.mark.loops("asyncio")
+async def test_under_nohup_it_stays_ignored() -> None:
+    with hanging_up(signal.SIG_IGN):
+        assert hang_ups() == ()
+        with orderly_end(lambda: pytest.fail("asked"), at_once=""):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.05)
+
+
+def test_a_node_whose_terminal_is_closed_hands_over_and_ends_with_0(tmp_path: Path) -> None:
+    ours, terminal = pty.openpty()
+    command = [
+        *COMMAND,
+        "join",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--data-dir",
+        str(tmp_path / "node"),
+    ]
+    with subprocess.Popen(
+        command,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        start_new_session=True,
+        preexec_fn=_control_terminal,
+    ) as node:
+        os.close(terminal)
+        said = b""
+        while b"commands and browsers" not in said:
+            said += os.read(ours, 4096)
+        os.close(ours)
+        assert node.wait(TIMEOUT_S) == 0
+
+
+def _control_terminal() -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
