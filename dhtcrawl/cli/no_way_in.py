@@ -16,7 +16,7 @@ from dhtcrawl.cli.addresses import JoinOptions
 from dhtcrawl.closed.certificate import read_certificate
 from dhtcrawl.closed.tls import SwarmTls
 from dhtcrawl.errors import BootstrapUnreachable, SecretRefused
-from dhtcrawl.units import Address, format_address, is_loopback
+from dhtcrawl.units import Address, format_address, ip_of, is_loopback
 
 _TIMEOUT_S: Final = 3.0
 _ASKED_MAX: Final = 4
@@ -42,12 +42,23 @@ def why_unanswered(join: JoinOptions) -> BootstrapUnreachable | None:
         return BootstrapUnreachable(
             f"--bootstrap {bootstrap}: that is this node itself; name another node, or none to begin a swarm"
         )
+    listen = ip_of(join.listen[0])
+    if listen is not None and listen != ip_of("::") and not _has_family(listen.version, join.bootstrap):
+        return BootstrapUnreachable(
+            f"bootstrap: no answer from {bootstrap}; --listen {format_address(join.listen)} is IPv{listen.version}, "
+            "as they are not: listen on an address of their family"
+        )
     if not is_loopback(join.listen[0]) or all(is_loopback(host) for host, _ in join.bootstrap):
         return None
     return BootstrapUnreachable(
         f"bootstrap: no answer from {bootstrap}; --listen {format_address(join.listen)} leads to this machine alone: "
         "leave it out, or name an address that other machines reach"
     )
+
+
+def _has_family(version: int, bootstrap: Sequence[Address]) -> bool:
+    """Whether one of these may have an address of this family; a name may have either."""
+    return any(address is None or address.version == version for address in (ip_of(host) for host, _ in bootstrap))
 
 
 def _problem(address: Address, tls: SwarmTls | None, own_name: str) -> str:
