@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gc
 import logging
@@ -222,10 +223,17 @@ def main(command: Callable[[], int] = run) -> NoReturn:
     gc.set_threshold(NEW_OBJECTS_A_COLLECTION)
     # Until a command handles it better, SIGTERM is what Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    atexit.register(_heed_no_signal)
     code = command()
     STDERR.clear()
     _let_go_of_streams()
     sys.exit(code)
+
+
+def _heed_no_signal() -> None:
+    """Keep the exit code from a signal that comes while Python takes itself down, when no handler is called."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _open_streams() -> None:

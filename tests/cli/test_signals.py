@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,3 +93,22 @@ def _control_terminal() -> None:
     import termios
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+LATE = """
+import os
+from dhtcrawl.cli.main import main
+
+class Late:
+    def __del__(self, kill=os.kill, me=os.getpid()):
+        kill(me, {number})
+
+late = Late()  # until Python takes its modules down
+main(lambda: 11)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_comes_once_all_is_done_changes_no_exit_code(number: signal.Signals, tmp_path: Path) -> None:
+    code = LATE.format(number=int(number))
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=TIMEOUT_S, check=False).returncode == 11
