@@ -112,7 +112,8 @@ def _remedy(root: Path) -> str:
 
 
 def _require_pages(root: Path) -> None:
-    if nodes_dir(root).is_dir() and not (root / PAGES_DIR / PAGES_FILE).is_file():
+    # In this order: whoever has the outputs need not be let into what lies beside them.
+    if not (root / PAGES_DIR / PAGES_FILE).is_file() and nodes_dir(root).is_dir():
         raise UsageError(
             f"the pages of {root} lie with the nodes of its crawl: repeat the crawl's command to go on with it, "
             "and export after its end or Ctrl-C"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
+import io
 import logging
 import os
 import signal
@@ -191,9 +192,8 @@ def _unexpected(error: Exception) -> int:
     log = logging.getLogger("dhtcrawl")
     if log.isEnabledFor(logging.DEBUG):
         log.debug("unexpected", exc_info=error)
-    if isinstance(error, OSError) and error.errno in _MAY_NOT and error.filename is not None:
-        reason = str(error.strerror).lower()
-        fail(f"{os.fsdecode(error.filename)}: {reason}; run the command as a user who may, or check its owner and mode")
+    if isinstance(error, OSError) and error.errno in _REMEDIES and error.filename is not None:
+        fail(f"{os.fsdecode(error.filename)}: {str(error.strerror).lower()}; {_REMEDIES[error.errno]}")
         return Exit.FAILURE
     fail(
         f"unexpected {type(error).__name__}: {error}; this is a bug: please report it "
@@ -202,7 +202,12 @@ def _unexpected(error: Exception) -> int:
     return Exit.FAILURE
 
 
-_MAY_NOT = (errno.EACCES, errno.EPERM, errno.EROFS)
+_REMEDIES = {
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS), "run the command as a user who may, or check its owner and mode"
+    ),
+    **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP), "give another name"),
+}
 
 
 def _is_of_output(error: OSError) -> bool:
@@ -237,13 +242,19 @@ def _heed_no_signal() -> None:
 
 
 def _open_streams() -> None:
-    """Put the null device in the place of streams that are closed, lest a file or socket of ours become one of them."""
+    """Put the null device in the place of streams that are closed, lest a file or socket of ours become one of them.
+
+    Standard output takes any text from then on.
+    """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)
     for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(fd, mode, closefd=False))
+    # As stderr does: a name of a file may be no Unicode, and a terminal may lack a character of ours.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _let_go_of_streams() -> None:

@@ -71,9 +71,9 @@ def find_data_dir(out: str | None, data_dir: str | None) -> Path:
 
 
 def data_dirs_in(directory: Path) -> list[Path]:
-    """The data directories of crawls whose outputs lie in `directory`, the newest first."""
+    """The data directories of crawls whose outputs lie in `directory`, the newest first; others' private ones not."""
     beside = [path for path in directory.glob(f"*{SUFFIX}") if _is_beside(path)]
-    found = [path for path in [*beside, *directory.glob(f"*/{_INSIDE}")] if _has_store(path)]
+    found = [path for path in [*beside, *directory.glob(f"*/{_INSIDE}")] if _shows_store(path)]
     return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
@@ -100,7 +100,10 @@ def gone(out: Path, data_dir: Path) -> UsageError:
 
 def _beside(out: Path) -> Path:
     # `.` and `..` have no name of their own, and what a link points to is one place under any name.
-    place = out.resolve() if out.name in ("", "..") or out.is_symlink() else out
+    try:
+        place = out.resolve() if out.name in ("", "..") or out.is_symlink() else out
+    except RuntimeError as error:  # up to Python 3.12
+        raise UsageError(f"--out {out}: is a link that leads to itself; name another directory") from error
     if not place.name:
         raise UsageError(f"--out {out}: the node's store lies beside it, where no room is; name a directory below it")
     return place.with_name(place.name + SUFFIX)
@@ -112,6 +115,13 @@ def _is_beside(path: Path) -> bool:
 
 def _has_store(data_dir: Path) -> bool:
     return (data_dir / STORE_DIR).is_dir()
+
+
+def _shows_store(data_dir: Path) -> bool:
+    try:
+        return _has_store(data_dir)
+    except OSError:
+        return False
 
 
 def _has_pages(out: Path) -> bool:

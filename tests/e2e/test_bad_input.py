@@ -18,6 +18,10 @@ from .stub import StubServer
 # A host that fails is tried again after a while: a short one here.
 HASTY = ["--set", "politeness.backoff_first_s=10ms"]
 
+# Root without the right to override file modes is an ordinary user who
+# can still read this checkout wherever it lies.
+POWERLESS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
+
 
 def test_an_unknown_option_is_a_usage_error(crawler: Crawler) -> None:
     ended = crawler.run("crawl", "http://example.com/", "--no-such-option").ended_with(2)
@@ -70,12 +74,46 @@ def test_a_file_in_the_place_of_the_directory_is_named(crawler: Crawler, outputs
 def test_a_directory_that_may_not_be_read_is_named(crawler: Crawler, outputs: Outputs, root: None) -> None:
     outputs.out.mkdir(mode=0o700)
     os.chown(outputs.out, 65534, 65534)
-    # Root without the right to override file modes is an ordinary user who
-    # can still read this checkout wherever it lies.
-    powerless = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
-    ended = crawler.run("crawl", "http://example.com/", "--out", outputs.out, wrapper=powerless).ended_with(1)
+    ended = crawler.run("crawl", "http://example.com/", "--out", outputs.out, wrapper=POWERLESS).ended_with(1)
     assert str(outputs.out) in ended.one_line()
     assert "permission denied" in ended.one_line().lower()
+
+
+@pytest.mark.needs_root
+def test_what_another_user_keeps_private_is_no_bug_and_in_nobodys_way(
+    stub: StubServer, crawler: Crawler, tmp_path: Path, root: None
+) -> None:
+    """Outputs that were handed on are exported without what lies beside them; in their directory others crawl, too."""
+    stub.page("/")
+    command = ["crawl", f"{stub.url}/", "--allow-private", "--delay", "0"]
+    crawler.run(*command, "--out", tmp_path / "home/handed").ended_with(0)
+    private = tmp_path / "home/handed.node"
+    private.chmod(0o700)
+    os.chown(private, 65534, 65534)
+    assert "bug" not in crawler.run("fsck", "--out", "handed", wrapper=POWERLESS).ended_with(1).one_line()
+    crawler.run("export", "handed", "--format", "csv", wrapper=POWERLESS).ended_with(0)
+    crawler.run(*command, wrapper=POWERLESS).ended_with(0)
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "loop"])
+def test_a_name_that_cannot_be_a_file_is_told_as_that(name: str, crawler: Crawler, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(exist_ok=True)
+    (tmp_path / "home/loop").symlink_to("loop")
+    for command in (["crawl", "http://example.com/", "--out", name], ["verify", name], ["fsck", "--out", name]):
+        message = crawler.run(*command).one_line()
+        assert name in message, message
+        assert "bug" not in message, message
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "iso8859-1"])
+def test_a_name_that_is_no_utf_8_is_a_name(charset: str, stub: StubServer, crawler: Crawler, tmp_path: Path) -> None:
+    stub.page("/")
+    env = {"PYTHONIOENCODING": f"{charset}:strict"}
+    name = os.fsdecode(b"caf\xe9")
+    crawler.run("crawl", f"{stub.url}/", "--allow-private", "--out", name, env=env).ended_with(0)
+    told = crawler.run("export", name, "--format", "csv", env=env).ended_with(0).stdout
+    assert told == "wrote caf\\udce9.csv: 1 pages\n"
+    assert crawler.run("fsck", "--out", name, env=env).ended_with(0).stdout.endswith(": sound\n")
 
 
 def test_a_store_of_a_later_version_is_refused_untouched(stub: StubServer, crawler: Crawler, outputs: Outputs) -> None:

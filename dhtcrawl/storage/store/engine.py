@@ -78,7 +78,7 @@ class LevelEngine:
             if new:
                 self._path.mkdir(parents=True, exist_ok=True)
             return plyvel.DB(
-                str(self._path),
+                os.fsencode(self._path),  # a name need not be UTF-8
                 create_if_missing=new,
                 bloom_filter_bits=10,
                 # What a page brings is written over and over by LevelDB's compactions, and most of it is digests
