@@ -154,6 +154,13 @@ def test_a_record_indexed_in_two_files_is_named(out: Path) -> None:
     assert verify(out).problems == ["indexes/b.cdxj:1: its record is indexed twice"]
 
 
+def test_pages_that_the_index_lacks_are_counted_and_the_first_is_named(out: Path) -> None:
+    change(out / INDEX, lambda lines: lines.pop(1))
+    assert verify(out).problems == [f"indexes/: pages without a line: 1, the first of them {URLS[1]}"]
+    (out / INDEX).unlink()
+    assert verify(out).problems == [f"indexes/: pages without a line: 4, the first of them {URLS[0]}"]
+
+
 def test_a_page_in_two_files_is_named(out: Path) -> None:
     (out / "pages/b.jsonl").write_bytes((out / PAGES).read_bytes().splitlines(keepends=True)[0])
     assert f"pages/b.jsonl:1: {URLS[0]} is there twice" in verify(out).problems

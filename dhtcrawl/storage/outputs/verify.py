@@ -2,10 +2,11 @@
 
 Every archive member is read and its digests recomputed; every index line must point
 at a record with its URL and digest; every page must be there once, with all its
-fields and its payload in the archive; the summary must count what the files hold. The
-check does not read the store, so that it works on copied outputs, and changes nothing.
+fields, its payload in the archive and a line in the index; the summary must count what
+the files hold. The check does not read the store, so that it works on copied outputs,
+and changes nothing.
 
-Memory: two 64-bit marks a page at any time, in Python sets about 200 bytes. A mark
+Memory: two 64-bit marks a page at any time, in three Python sets about 250 bytes. A mark
 is a part of a SHA-1: two different things get the same one with a chance of one in
 2**64. Blocks; not for the event loop.
 """
@@ -107,10 +108,14 @@ def verify(out: Path) -> VerifyReport:
     # The payloads and records that pages and index lines name are marked first, and unmarked
     # as the archive is read; those that stay marked are then looked up again for the report.
     payloads = _read_pages(out, report)
-    places = _read_indexes(out, report)
+    unindexed = payloads.copy()
+    places = _read_indexes(out, report, unindexed)
     _read_archives(out, report, payloads, places)
     if payloads:
         _name_pages_without_payload(out, report, payloads)
+        unindexed -= payloads
+    if unindexed:
+        _count_pages_without_line(out, report, unindexed)
     if places:
         _name_lines_without_record(out, report, places)
     reasons = _read_skipped(out, report)
@@ -142,14 +147,17 @@ def _read_pages(out: Path, report: VerifyReport) -> set[int]:
     return payloads
 
 
-def _read_indexes(out: Path, report: VerifyReport) -> set[int]:
-    """Check each index line; return the marks of the records that must be in the archive."""
+def _read_indexes(out: Path, report: VerifyReport, unindexed: set[int]) -> set[int]:
+    """Check each index line; return the marks of the records that must be in the archive.
+
+    The (URL, payload digest) of a line is taken out of `unindexed`.
+    """
     places: set[int] = set()
     for path in sorted(out.glob(_INDEXES)):
         before = b""
         for place, line in _lines(out, path, report):
             report.counters.index_lines += 1
-            mark = _index_mark(line)
+            mark = _index_mark(line, unindexed)
             if line <= before:
                 report.problem(place, "the same line twice" if line == before else "not sorted")
             elif isinstance(mark, int) and mark in places:
@@ -162,7 +170,7 @@ def _read_indexes(out: Path, report: VerifyReport) -> set[int]:
     return places
 
 
-def _index_mark(line: bytes) -> int | str:
+def _index_mark(line: bytes, unindexed: set[int]) -> int | str:
     """The mark of the record that a line points at, or the problem with the line."""
     parts = line.split(b" ", 2)
     entry = _object(parts[2]) if len(parts) == 3 else None
@@ -171,6 +179,7 @@ def _index_mark(line: bytes) -> int | str:
     url = entry["url"]
     if parts[0] != surt(url).encode("utf-8", "surrogatepass"):
         return f"its key is not that of {url}"
+    unindexed.discard(_mark(url, entry["digest"]))
     timestamp = parts[1].decode("ascii", "replace")
     return _mark(entry["filename"], entry["offset"], entry["length"], url, timestamp, entry["digest"])
 
@@ -219,10 +228,19 @@ def _name_pages_without_payload(out: Path, report: VerifyReport, payloads: set[i
             report.problem(place, f"{url} with {digest} is not in the archive")
 
 
+def _count_pages_without_line(out: Path, report: VerifyReport, unindexed: set[int]) -> None:
+    """One problem for all: after a killed run the index is that of the run before."""
+    for _, page in _objects(out, _PAGES, VerifyReport()):
+        url, digest = page.get("url"), page.get("payload_digest")
+        if isinstance(url, str) and isinstance(digest, str) and _mark(url, digest) in unindexed:
+            report.problem(f"{INDEXES_DIR}/", f"pages without a line: {len(unindexed)}, the first of them {url}")
+            return
+
+
 def _name_lines_without_record(out: Path, report: VerifyReport, places: set[int]) -> None:
     for path in sorted(out.glob(_INDEXES)):
         for place, line in _lines(out, path, VerifyReport()):
-            if _index_mark(line) in places:
+            if _index_mark(line, set()) in places:
                 report.problem(place, "no record of that URL, time and digest lies where it points")
 
 
