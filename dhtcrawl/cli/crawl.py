@@ -27,7 +27,7 @@ from dhtcrawl.cli.options import (
     node_options,
     nodes_option,
 )
-from dhtcrawl.cli.places import check_whole, gone, node_dir, nodes_dir
+from dhtcrawl.cli.places import check_no_pages, check_whole, gone, node_dir, nodes_dir
 from dhtcrawl.cli.progress import CrawlProgress, describe
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
 from dhtcrawl.cli.screen import Screen
@@ -120,13 +120,16 @@ async def _explained(node: Node, record: CrawlRecord, url: str) -> dict[str, Any
 
 
 async def _check_outputs(node: Node, out_dir: Path, data_dir: Path) -> None:
-    """Refuse to go on without the outputs that the store knows of.
+    """Refuse to go on without the outputs that the store knows of, and to write over others.
 
     Raises:
-        UsageError: they are not there.
+        UsageError: they are not there, or the store knows nothing of those that are.
     """
-    if not (out_dir / ARCHIVE_DIR).is_dir() and any(crawl.ended != FAILED for crawl in await node.crawls()):
+    crawls = await node.crawls()
+    if not (out_dir / ARCHIVE_DIR).is_dir() and any(crawl.ended != FAILED for crawl in crawls):
         raise gone(out_dir, data_dir)
+    if not crawls:
+        check_no_pages(out_dir, data_dir)
 
 
 async def _run(running: RunningCrawl, progress: CrawlProgress) -> tuple[Summary, Exit]:

@@ -33,7 +33,10 @@ def command(crawl: str | None, out: str | None, data_dir: str | None, as_json: b
     archive = None if outputs is None else outputs / ARCHIVE_DIR
     sound = True
     with opened(found) as (_, txn):
-        for record in chosen(catalog.crawls(txn), crawl):
+        crawls = chosen(catalog.crawls(txn), crawl)
+        if not crawls and not as_json:
+            click.echo("no crawl in this store")
+        for record in crawls:
             # With its outputs elsewhere, the store is checked without them.
             directory = DiskDirectory(archive) if archive is not None and archive.is_dir() else None
             findings = check(txn, record.crawl_id, record.spec, directory)

@@ -90,6 +90,19 @@ def check_whole(out: Path, data_dir: Path) -> None:
         )
 
 
+def check_no_pages(out: Path, data_dir: Path) -> None:
+    """Refuse to begin in outputs of which the store of `data_dir` knows nothing: it lost what it had, or forgot it.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if _has_pages(out):
+        raise UsageError(
+            f"{out} holds a crawl's outputs, of which the store in {data_dir} knows nothing; "
+            "restore the store, or name another directory with --out"
+        )
+
+
 def gone(out: Path, data_dir: Path) -> UsageError:
     """What to raise where `data_dir` knows of pages, and `out` has no archive."""
     return UsageError(

@@ -61,6 +61,18 @@ def test_outputs_that_were_moved_alone_are_not_crawled_over(
     assert here("verify", copy).code == 0
 
 
+def test_outputs_of_which_the_store_knows_nothing_are_not_crawled_over(
+    copy: Path, demo: DemoCrawl, here: Here
+) -> None:
+    """It forgot the crawl, or its files are gone: it would be taken for a new one."""
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    for file in (node_dir(copy) / "store").iterdir():
+        file.unlink()
+    told = crawl_again(here, demo, copy)
+    assert f"of which the store in {node_dir(copy)} knows nothing; restore the store" in told
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
 def test_a_crawl_by_one_node_does_not_go_on_with_several(copy: Path, demo: DemoCrawl, here: Here) -> None:
     assert "holds a crawl by one node; leave out --nodes" in crawl_again(here, demo, copy, "--nodes", "2")
 

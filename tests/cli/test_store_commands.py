@@ -151,6 +151,7 @@ def test_forget_drops_the_records_and_leaves_the_outputs(copy: Path, demo: DemoC
     assert ended.code == 0, ended
     assert ended.stdout.startswith(f"forgot crawl {crawl_id(copy)[:12]}: ")
     assert here("why", demo.url, "--out", copy).stdout == "no crawl in this store\n"
+    assert here("fsck", "--out", copy).stdout == "no crawl in this store\n"
     with store(copy) as db:
         assert {key for key, _ in db if not key.startswith(b"\0")} == set()
     assert here("verify", copy).code == 0

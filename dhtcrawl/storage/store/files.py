@@ -133,7 +133,8 @@ class DiskDirectory:
             sync_path(self._path)
         except BaseException as error:
             # Even if `chunks` fails: a full disk needs the space.
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
             if isinstance(error, OSError):
                 raise storage_error(error, f"cannot write {self._path / name}") from error
             raise
