@@ -11,6 +11,7 @@ first node is the one that runs without `--nodes`, so that it keeps its id.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
@@ -77,9 +78,9 @@ def command_of(place: NodePlace, node: NodeSettings) -> str:
         ("--admin-key", node.admin_key),
     )
     options = [f"{name} {format_address(address)}" for name, address in places if address[1]]
-    options += [f"{name} {file}" for name, file in files if file]
+    options += [f"{name} {shlex.quote(file)}" for name, file in files if file]
     options += [f"--allow-network {network}" for network in node.private_networks if network]
-    return " ".join(["dhtcrawl join", f"--data-dir {place.data_dir}", *options])
+    return " ".join(["dhtcrawl join", f"--data-dir {shlex.quote(str(place.data_dir))}", *options])
 
 
 def not_run(nodes: int, data_dir: Path) -> list[Path]:

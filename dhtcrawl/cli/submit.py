@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -106,4 +107,4 @@ async def _gather(client: NodeClient, crawl: str, out: Path) -> Summary:
 
 
 def _gather_again(crawl: str, out: Path | None) -> str:
-    return f"dhtcrawl gather {short(crawl)} --out {'DIR' if out is None else out}"
+    return f"dhtcrawl gather {short(crawl)} --out {'DIR' if out is None else shlex.quote(str(out))}"

@@ -71,5 +71,7 @@ def test_the_command_that_starts_a_node_again_names_the_files_of_its_admin_port(
     assert command_of(second, NodeSettings()) == alone
     node = NodeSettings(admin_token_file="token", admin_cert="cert.pem", admin_key="key.pem")
     assert command_of(second, node) == f"{alone} --admin-token-file token --admin-cert cert.pem --admin-key key.pem"
+    spaces = command_of(dataclasses.replace(second, data_dir=Path("d 2")), NodeSettings(admin_token_file="a token"))
+    assert spaces == f"{alone} --admin-token-file 'a token'".replace("d-2", "'d 2'")
     networks = NodeSettings(private_networks=("loopback", "10.0.0.0/8"))
     assert command_of(second, networks) == f"{alone} --allow-network loopback --allow-network 10.0.0.0/8"

@@ -366,9 +366,10 @@ def test_what_cannot_be_gathered_is_named(words: tuple[str, ...], told: str, ask
 
 def test_a_gathering_that_fails_says_that_nothing_is_lost(ask: Ask, node: FakeNode, tmp_path: Path) -> None:
     node.known[CRAWL] = node.one(CRAWL, "ended", "complete")
-    ended = ask("submit", "a.example", "--wait", "--out", str(tmp_path / "out"))
+    ended = ask("submit", "a.example", "--wait", "--out", str(tmp_path / "my crawl"))
     assert ended.code == 1
-    assert ended.stderr.endswith(f"the crawl has ended; 'dhtcrawl gather {ID[:12]} --out {tmp_path / 'out'}' goes on\n")
+    again = f"dhtcrawl gather {ID[:12]} --out '{tmp_path / 'my crawl'}'"
+    assert ended.stderr.endswith(f"the crawl has ended; '{again}' goes on\n")
     assert "sent no record of the crawl" in ended.stderr
 
 
