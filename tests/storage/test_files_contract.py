@@ -192,6 +192,17 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         DiskDirectory(tmp_path / "file" / "files")
 
 
+def test_all_files_have_the_mode_that_the_umask_leaves(tmp_path: Path) -> None:
+    """A group that shares its outputs can do with the archive what it can do with the rest."""
+    before = os.umask(0o002)
+    try:
+        DiskDirectory(tmp_path).open("appended", 0).close()
+        DiskDirectory(tmp_path).replace("replaced", [b"x"])
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o664}
+
+
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_private_file_takes_nothing_of_what_was_there(tmp_path: Path, durable: bool) -> None:
     path, begun = tmp_path / "key", tmp_path / ".key.new"

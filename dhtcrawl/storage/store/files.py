@@ -155,7 +155,7 @@ class DiskFile:
         self._path = path
         try:
             created = not path.exists()
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             length = os.fstat(self._fd).st_size
             if committed is None:
                 committed = length
