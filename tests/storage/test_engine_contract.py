@@ -351,6 +351,23 @@ def test_a_hole_in_the_log_is_damage_and_not_its_end(tmp_path: Path) -> None:
         LevelEngine(tmp_path / "store")
 
 
+def test_tables_are_not_taken_for_leftovers_where_the_file_that_leads_to_them_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    for _ in range(2):  # what is in the log becomes a table when the store is opened
+        engine = LevelEngine(path)
+        engine.write({b"key": b"value"}, sync=False)
+        engine.close()
+    (path / "CURRENT").rename(tmp_path / "CURRENT")
+    before = sorted(file.name for file in path.iterdir())
+    with pytest.raises(StorageError, match="it is damaged .*CURRENT is gone"):
+        LevelEngine(path)
+    assert sorted(file.name for file in path.iterdir()) == before
+    (tmp_path / "CURRENT").rename(path / "CURRENT")
+    engine = LevelEngine(path)
+    assert engine.get(b"key") == b"value"
+    engine.close()
+
+
 def test_a_log_that_breaks_off_is_read_up_to_there(tmp_path: Path) -> None:
     engine = LevelEngine(tmp_path / "store")
     for number in range(100):

@@ -77,6 +77,12 @@ class LevelEngine:
         try:
             if new:
                 self._path.mkdir(parents=True, exist_ok=True)
+                # LevelDB would take the directory for a new one, and remove the tables.
+                if not (self._path / "CURRENT").exists() and any(self._path.glob("*.ldb")):
+                    raise StorageError(
+                        f"cannot open the store {self._path}: it is damaged (it has tables, and its file CURRENT is "
+                        "gone); restore it, or start with another directory"
+                    )
             return plyvel.DB(
                 os.fsencode(self._path),  # a name need not be UTF-8
                 create_if_missing=new,
