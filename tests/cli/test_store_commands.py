@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,6 +126,14 @@ def test_fsck_names_what_is_wrong(copy: Path, demo: DemoCrawl, here: Here) -> No
     assert ended.code == 1
     assert ended.stdout.splitlines()[-1].endswith("1 problems")
     assert demo.url in ended.stdout.splitlines()[0]
+
+
+def test_fsck_says_that_the_archive_is_not_there(copy: Path, here: Here) -> None:
+    whole = here("fsck", "--out", copy).stdout
+    shutil.rmtree(copy / "archive")
+    assert here("fsck", "--out", copy).stdout == whole.replace(
+        ": sound", ": sound, without the archive, which is not here"
+    )
 
 
 def test_a_store_in_use_is_left_alone(copy: Path, demo: DemoCrawl, here: Here) -> None:

@@ -67,6 +67,8 @@ def check(txn: Txn, crawl: bytes, spec: CrawlSpec, archive: Directory | None) ->
     _check_orphans(txn, crawl, node, findings)
     if archive is not None:
         _check_archive(txn, crawl, archive, findings)
+    else:
+        findings.pages = sum(1 for _ in txn.rows(keys.PAGE, crawl))
     return findings
 
 
