@@ -154,11 +154,19 @@ def test_a_record_indexed_in_two_files_is_named(out: Path) -> None:
     assert verify(out).problems == ["indexes/b.cdxj:1: its record is indexed twice"]
 
 
-def test_pages_that_the_index_lacks_are_counted_and_the_first_is_named(out: Path) -> None:
+def test_pages_that_the_index_lacks_are_named(out: Path) -> None:
     change(out / INDEX, lambda lines: lines.pop(1))
-    assert verify(out).problems == [f"indexes/: pages without a line: 1, the first of them {URLS[1]}"]
+    assert verify(out).problems == [f"{PAGES}:2: {URLS[1]} has no line in indexes/"]
     (out / INDEX).unlink()
-    assert verify(out).problems == [f"indexes/: pages without a line: 4, the first of them {URLS[0]}"]
+    assert len(verify(out).problems) == len(URLS)
+
+
+def test_pages_of_a_run_that_was_killed_are_not_in_the_index_which_is_one_problem(out: Path) -> None:
+    (out / INDEX).unlink()
+    change(out / "summary.json", edit(0, pages=1))
+    without_line, summary = verify(out).problems
+    assert without_line == "indexes/: 4 pages have no line: they came after it was written"
+    assert summary.startswith("summary.json: pages is 1")
 
 
 def test_a_page_in_two_files_is_named(out: Path) -> None:

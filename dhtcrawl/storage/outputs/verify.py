@@ -115,7 +115,7 @@ def verify(out: Path) -> VerifyReport:
         _name_pages_without_payload(out, report, payloads)
         unindexed -= payloads
     if unindexed:
-        _count_pages_without_line(out, report, unindexed)
+        _name_pages_without_line(out, report, unindexed)
     if places:
         _name_lines_without_record(out, report, places)
     reasons = _read_skipped(out, report)
@@ -228,13 +228,24 @@ def _name_pages_without_payload(out: Path, report: VerifyReport, payloads: set[i
             report.problem(place, f"{url} with {digest} is not in the archive")
 
 
-def _count_pages_without_line(out: Path, report: VerifyReport, unindexed: set[int]) -> None:
-    """One problem for all: after a killed run the index is that of the run before."""
-    for _, page in _objects(out, _PAGES, VerifyReport()):
+def _name_pages_without_line(out: Path, report: VerifyReport, unindexed: set[int]) -> None:
+    """One problem for all where the last run has not ended: the index is that of the run before."""
+    if not _fits(out, report.counters.pages):
+        report.problem(f"{INDEXES_DIR}/", f"{len(unindexed)} pages have no line: they came after it was written")
+        return
+    for place, page in _objects(out, _PAGES, VerifyReport()):
         url, digest = page.get("url"), page.get("payload_digest")
         if isinstance(url, str) and isinstance(digest, str) and _mark(url, digest) in unindexed:
-            report.problem(f"{INDEXES_DIR}/", f"pages without a line: {len(unindexed)}, the first of them {url}")
-            return
+            report.problem(place, f"{url} has no line in {INDEXES_DIR}/")
+
+
+def _fits(out: Path, pages: int) -> bool:
+    """Whether there is a summary, of so many pages."""
+    try:
+        summary = _object((out / SUMMARY_FILE).read_bytes())
+    except OSError:
+        return False
+    return summary is not None and summary.get("pages") == pages
 
 
 def _name_lines_without_record(out: Path, report: VerifyReport, places: set[int]) -> None:
