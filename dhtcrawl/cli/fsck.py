@@ -50,6 +50,10 @@ def command(crawl: str | None, out: str | None, data_dir: str | None, as_json: b
                 f"crawl {record.crawl_id.hex()[:12]}: {findings.tasks} tasks, {findings.pages} pages, "
                 f"{findings.links} links: "
                 + (f"{findings.problems_total} problems" if findings.problems_total else "sound")
-                + ("" if directory is not None else ", without the archive, which is not here")
+                + ("" if directory is not None else f", without the archive: {_lacking(outputs)}")
             )
     return Exit.COMPLETE if sound else Exit.FAILURE
+
+
+def _lacking(outputs: Path | None) -> str:
+    return "name the outputs with --out" if outputs is None else f"it is not in {outputs}"

@@ -131,9 +131,8 @@ def test_fsck_names_what_is_wrong(copy: Path, demo: DemoCrawl, here: Here) -> No
 def test_fsck_says_that_the_archive_is_not_there(copy: Path, here: Here) -> None:
     whole = here("fsck", "--out", copy).stdout
     shutil.rmtree(copy / "archive")
-    assert here("fsck", "--out", copy).stdout == whole.replace(
-        ": sound", ": sound, without the archive, which is not here"
-    )
+    lacking = f": sound, without the archive: it is not in {copy}"
+    assert here("fsck", "--out", copy).stdout == whole.replace(": sound", lacking)
 
 
 def test_a_store_in_use_is_left_alone(copy: Path, demo: DemoCrawl, here: Here) -> None:
