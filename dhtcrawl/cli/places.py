@@ -78,11 +78,21 @@ def data_dirs_in(directory: Path) -> list[Path]:
 
 
 def check_whole(out: Path, data_dir: Path) -> None:
-    """Refuse to begin anew in outputs whose data directory is elsewhere, or gone.
+    """Refuse to begin anew in outputs whose data directory is elsewhere, or gone, and beside the key of another crawl.
 
     Raises:
         UsageError: so it is; the message says what is lacking.
     """
+    if data_dir != out and _has_store(out):
+        raise UsageError(
+            f"{out} holds the store of a node, and its key, which are no outputs; name the directory that belongs to "
+            "it, or another, with --out"
+        )
+    if data_dir != out and _has_pages(data_dir) and not _has_store(data_dir):
+        raise UsageError(
+            f"{data_dir} holds the outputs of a crawl, and nothing secret may lie in those, as the key of the node "
+            "that crawls would; name another directory with --out or --data-dir"
+        )
     if _has_pages(out) and not _has_store(data_dir):
         raise UsageError(
             f"{out} holds a crawl's outputs, but what goes on with them is not at {data_dir}; "

@@ -61,6 +61,20 @@ def test_outputs_that_were_moved_alone_are_not_crawled_over(
     assert here("verify", copy).code == 0
 
 
+def test_no_outputs_are_put_beside_the_key_of_another_crawl(copy: Path, demo: DemoCrawl, here: Here) -> None:
+    before = sorted(path.name for path in node_dir(copy).iterdir())
+    assert "holds the store of a node" in crawl_again(here, demo, node_dir(copy))
+    assert "holds the store of a node" in crawl_again(here, demo, node_dir(copy), "--nodes", "2")
+    assert sorted(path.name for path in node_dir(copy).iterdir()) == before
+
+
+def test_no_key_is_put_into_the_outputs_of_another_crawl(copy: Path, demo: DemoCrawl, here: Here) -> None:
+    outputs = copy.rename(copy.with_name("x.node"))
+    assert "nothing secret may lie in those" in crawl_again(here, demo, copy.with_name("x"))
+    assert "nothing secret may lie in those" in crawl_again(here, demo, copy.with_name("y"), "--data-dir", str(outputs))
+    assert secrets_in(outputs) == []
+
+
 def test_outputs_of_which_the_store_knows_nothing_are_not_crawled_over(
     copy: Path, demo: DemoCrawl, here: Here
 ) -> None:
