@@ -75,9 +75,7 @@ def test_no_key_is_put_into_the_outputs_of_another_crawl(copy: Path, demo: DemoC
     assert secrets_in(outputs) == []
 
 
-def test_outputs_of_which_the_store_knows_nothing_are_not_crawled_over(
-    copy: Path, demo: DemoCrawl, here: Here
-) -> None:
+def test_outputs_of_which_the_store_knows_nothing_are_not_crawled_over(copy: Path, demo: DemoCrawl, here: Here) -> None:
     """It forgot the crawl, or its files are gone: it would be taken for a new one."""
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     for file in (node_dir(copy) / "store").iterdir():

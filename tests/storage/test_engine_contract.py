@@ -359,7 +359,7 @@ def test_tables_are_not_taken_for_leftovers_where_the_file_that_leads_to_them_is
         engine.close()
     (path / "CURRENT").rename(tmp_path / "CURRENT")
     before = sorted(file.name for file in path.iterdir())
-    with pytest.raises(StorageError, match="it is damaged .*CURRENT is gone"):
+    with pytest.raises(StorageError, match=r"it is damaged .*CURRENT is gone"):
         LevelEngine(path)
     assert sorted(file.name for file in path.iterdir()) == before
     (tmp_path / "CURRENT").rename(path / "CURRENT")
