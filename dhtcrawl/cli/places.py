@@ -81,8 +81,10 @@ def check_whole(out: Path, data_dir: Path) -> None:
     """Refuse to begin anew in outputs whose data directory is elsewhere, or gone, and beside the key of another crawl.
 
     Raises:
-        UsageError: so it is; the message says what is lacking.
+        UsageError: so it is, or `out` is no directory; the message says what is lacking.
     """
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out}: is no directory; name one, or a name that is free")
     if data_dir != out and _has_store(out):
         raise UsageError(
             f"{out} holds the store of a node, and its key, which are no outputs; name the directory that belongs to "

@@ -68,6 +68,16 @@ def test_no_outputs_are_put_beside_the_key_of_another_crawl(copy: Path, demo: De
     assert sorted(path.name for path in node_dir(copy).iterdir()) == before
 
 
+@pytest.mark.parametrize("nodes", [(), ("--nodes", "2")])
+def test_a_file_is_no_place_for_outputs_and_gets_no_store_beside_it(
+    demo: DemoCrawl, here: Here, tmp_path: Path, nodes: tuple[str, ...]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert f"--out {file}: is no directory" in crawl_again(here, demo, file, *nodes)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_no_key_is_put_into_the_outputs_of_another_crawl(copy: Path, demo: DemoCrawl, here: Here) -> None:
     outputs = copy.rename(copy.with_name("x.node"))
     assert "nothing secret may lie in those" in crawl_again(here, demo, copy.with_name("x"))
