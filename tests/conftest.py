@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,11 @@ from dhtcrawl.sim.loop import VirtualLoop
 # Before the marked classes are imported, and for the processes that tests start.
 if os.environ.setdefault("DHTCRAWL_CHECK_THREADS", "1") == "1":
     check_loop_state()
+
+# What is ignored here, as under nohup and in the background of a shell, would be by all processes that tests start.
+for _number, _handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])

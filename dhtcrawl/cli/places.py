@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dhtcrawl.cli.runtime import STORE_DIR
-from dhtcrawl.errors import UsageError
+from dhtcrawl.errors import StorageError, UsageError
 from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
 
 SUFFIX: Final = ".node"
@@ -81,10 +81,11 @@ def check_whole(out: Path, data_dir: Path) -> None:
     """Refuse to begin anew in outputs whose data directory is elsewhere, or gone, and beside the key of another crawl.
 
     Raises:
-        UsageError: so it is, or `out` is no directory; the message says what is lacking.
+        UsageError: so it is; the message says what is lacking.
+        StorageError: `out` is no directory.
     """
     if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out}: is no directory; name one, or a name that is free")
+        raise StorageError(f"cannot create {out}: a file is in the way; name another directory with --out")
     if data_dir != out and _has_store(out):
         raise UsageError(
             f"{out} holds the store of a node, and its key, which are no outputs; name the directory that belongs to "

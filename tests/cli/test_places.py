@@ -74,7 +74,8 @@ def test_a_file_is_no_place_for_outputs_and_gets_no_store_beside_it(
 ) -> None:
     file = tmp_path / "file"
     file.touch()
-    assert f"--out {file}: is no directory" in crawl_again(here, demo, file, *nodes)
+    ended = here("crawl", demo.url, "--allow-private", "--delay", "0", "--out", file, *nodes)
+    assert (ended.code, "a file is in the way" in ended.stderr) == (1, True)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

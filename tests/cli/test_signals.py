@@ -81,11 +81,14 @@ def test_a_node_whose_terminal_is_closed_hands_over_and_ends_with_0(tmp_path: Pa
         preexec_fn=_control_terminal,
     ) as node:
         os.close(terminal)
-        said = b""
-        while b"commands and browsers" not in said:
-            said += os.read(ours, 4096)
-        os.close(ours)
-        assert node.wait(TIMEOUT_S) == 0
+        try:
+            said = b""
+            while b"commands and browsers" not in said:
+                said += os.read(ours, 4096)
+            os.close(ours)
+            assert node.wait(TIMEOUT_S) == 0
+        finally:
+            node.kill()
 
 
 def _control_terminal() -> None:
