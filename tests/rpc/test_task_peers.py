@@ -53,14 +53,18 @@ class FakeTransport:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, bytes | None]] = []
         self.given_up: list[tuple[bytes, Any]] = []
+        self.anew: list[tuple[bytes, int]] = []
         self.connections_max = 1
         self.connected = False
 
     def is_connected(self, address: Any) -> bool:
         return self.connected
 
-    def give_up(self, node_id: bytes, address: Any) -> None:
-        self.given_up.append((node_id, address))
+    def give_up(self, node_id: bytes, address: Any, *, before: int | None = None) -> None:
+        if before is None:
+            self.given_up.append((node_id, address))
+        else:
+            self.anew.append((node_id, before))
 
     async def request(self, address: Any, message: Request, *, node_id: bytes | None, timeout_s: float | None) -> Any:
         self.asked.append((address, node_id))
@@ -180,6 +184,19 @@ async def test_what_was_asked_of_a_member_where_it_is_no_more_fails_at_once() ->
         peers.view_changed(View([*view_of([0]).members, *moved]))
         peers.view_changed(View([*view_of([0]).members, *moved]))
         assert transport.given_up == [(OTHER, view_of([1]).members[0].address)], "once"
+
+
+async def test_what_was_asked_of_a_member_before_it_joins_anew_fails_at_once() -> None:
+    async with asyncio.TaskGroup() as group:
+        transport = FakeTransport()
+        peers = peers_of(CallRegistry(), group, transport, NodeState.JOINING)
+        peers.view_changed(view_of([0], joining=[1]))
+        assert transport.anew == [], "a newcomer has been asked nothing"
+        peers.view_changed(view_of([0, 1]))
+        peers.view_changed(view_of([0], joining=[1]))
+        peers.view_changed(view_of([0], joining=[1]))
+        assert transport.anew == [(OTHER, 1)], "once"
+        assert transport.given_up == []
 
 
 async def test_who_left_in_order_may_finish_what_it_has_begun() -> None:

@@ -484,6 +484,21 @@ async def test_who_waits_for_a_peer_that_is_given_up_is_told_at_once_and_others_
 
 
 @on_each
+async def test_who_waits_for_a_peer_that_begins_anew_is_told_at_once_and_its_new_connections_stay(world: Wires) -> None:
+    slow = Slow()
+    async with world.node(1) as a, world.node(2, slow) as b, asyncio.TaskGroup() as group:
+        address = await b.listen(world.host(2), 0)
+        waiting = group.create_task(a.request(address, task()))
+        await slow.has(1)
+        peer = hello(2)
+        a.give_up(peer.node_id, address, before=peer.incarnation)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        a.give_up(peer.node_id, address, before=peer.incarnation + 1)
+        assert kind_of(await waiting) is FailureKind.LOST
+
+
+@on_each
 async def test_a_peer_that_is_given_up_while_we_dial_it_keeps_nobody_waiting(world: Wires) -> None:
     async with world.node(1) as a, asyncio.TaskGroup() as group:
         server, address = await world.strange_server(9, Stranger)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
 from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
-from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.rpc.peers.connectionless import Connectionless
 from dhtcrawl.rpc.peers.port import call_of, refused, reply_to
 from dhtcrawl.rpc.tasks.connection import Handler
@@ -59,6 +59,7 @@ class TaskPeers:
         self._record_of = record_of
         self._connectionless = None if plane is None else Connectionless(node_id, plane, handler, record_of)
         self._present: dict[bytes, Address] = {}
+        self._joining: set[bytes] = set()
 
     @property
     def view(self) -> View:
@@ -76,11 +77,17 @@ class TaskPeers:
         return self._transport.breaches(host)
 
     def view_changed(self, view: View) -> None:
-        """Give up requests to members that were declared dead, or are at another address now.
+        """Give up requests to members that were declared dead, are at another address now, or join anew.
 
         One that left may still be asked for its last word.
         """
         present = {member.id: member.address for member in view.members}
+        joining = {member.id for member in view.members if member.state is MemberState.JOINING}
+        for node in joining - self._joining:
+            incarnation = self.incarnation_of(node)
+            if node in self._present and incarnation is not None:
+                self._transport.give_up(node, present[node], before=incarnation)
+        self._joining = joining
         for node, address in self._present.items():
             if node in present:
                 # What a node that does not listen has made tells by itself that it has moved.

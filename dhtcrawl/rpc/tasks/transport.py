@@ -169,10 +169,16 @@ class TaskTransport:
             for connection in self._pool.all():
                 connection.abort()
 
-    def give_up(self, node_id: bytes, address: Address) -> None:
-        """A node is taken for dead: requests to it fail now, not at their deadlines."""
+    def give_up(self, node_id: bytes, address: Address, *, before: int | None = None) -> None:
+        """A node is taken for dead: requests to it fail now, not at their deadlines.
+
+        Or it has begun anew, and those fail that it was asked `before` this incarnation: a machine that lost its power
+        has said nothing of its connections.
+        """
         for connection in self._pool.open():
             peer = connection.link.peer
+            if before is not None and (peer is None or peer.incarnation >= before):
+                continue
             if peer.node_id == node_id if peer is not None else connection.address == address:
                 connection.abort()
 
