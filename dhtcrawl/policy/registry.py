@@ -10,7 +10,7 @@ a node's own configuration allows that very name (decision 0043).
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -94,12 +94,12 @@ def check(name: str, options: Sequence[str] = (), allowed: Container[str] = ()) 
 
     Raises:
         SettingError: there is none, or an option is not its own.
-        ConfigError: it cannot be imported.
+        ConfigError: it cannot be imported, or says nonsense of its options.
     """
     if is_own(name) and name not in allowed:
         _require_class_name(name)
         return
-    known = load(name, allowed).options if options or name not in OURS else {}
+    known = _options(name, load(name, allowed)) if options or name not in OURS else {}
     for option, value in pairs(options).items():
         if option not in known:
             there = f"it has {', '.join(known)}" if known else "it has none"
@@ -114,9 +114,15 @@ def check_needs(name: str, options: Sequence[str] = (), allowed: Container[str] 
 
     Raises:
         SettingError: there is no such policy.
-        ConfigError: it cannot be imported, or may not be, or something that it needs is missing.
+        ConfigError: it cannot be imported, or may not be, or says nonsense of what it needs, or something of that is
+            missing.
     """
-    missing = _missing(load(name, allowed).needs_with(pairs(options)))
+    policy = load(name, allowed)
+    try:
+        needs = _words(policy.needs_with(pairs(options)))
+    except (Exception, SystemExit) as error:  # third-party code may say anything of itself
+        raise ConfigError(f"crawl.policy: {name} does not describe itself: {said(error)}") from error
+    missing = _missing(needs)
     if missing:
         raise ConfigError(
             f"crawl.policy: {name} needs {', '.join(missing)}, not installed here; "
@@ -129,11 +135,11 @@ def describe(name: str) -> PolicyDescription:
     source = OURS.get(name) or next((point.value for point in _others() if point.name == name), "")
     try:
         policy = load(name)
-        needs = tuple(map(str, policy.needs))
+        needs = _words(policy.needs)
         return PolicyDescription(
             name,
             str(policy.about) or next(iter((policy.__doc__ or "").strip().splitlines()), ""),
-            {str(option): tuple(map(str, values)) for option, values in policy.options.items()},
+            _options(name, policy),
             needs,
             _missing(needs),
             "owner" if policy.planner is None else "coordinator",
@@ -143,6 +149,29 @@ def describe(name: str) -> PolicyDescription:
         return PolicyDescription(name, source=source, problem=str(error).removeprefix("crawl.policy: "))
     except Exception as error:  # third-party code may say anything of itself
         return PolicyDescription(name, source=source, problem=f"does not describe itself: {said(error)}")
+
+
+def _options(name: str, policy: type[Policy]) -> dict[str, tuple[str, ...]]:
+    """The options of a policy, and the values of each.
+
+    Raises:
+        ConfigError: it says nonsense of them.
+    """
+    try:
+        return {str(option): _words(values) for option, values in policy.options.items()}
+    except Exception as error:  # third-party code may say anything of itself
+        raise ConfigError(f"crawl.policy: {name} does not describe itself: {said(error)}") from error
+
+
+def _words(said_of_itself: Iterable[object]) -> tuple[str, ...]:
+    """The names or values in a list.
+
+    Raises:
+        TypeError: it is none; a word by itself would count as a list of its letters.
+    """
+    if isinstance(said_of_itself, str):
+        raise TypeError(f"{said_of_itself!r} is no list; write it as ({said_of_itself!r},)")
+    return tuple(map(str, said_of_itself))
 
 
 def _own(name: str, allowed: Container[str]) -> object:

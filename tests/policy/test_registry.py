@@ -159,6 +159,34 @@ def test_one_that_cannot_be_described_is_told_of_with_the_reason(source: str, sa
     assert (told.name, told.source) == ("mine", "odd_policy:Mine")
 
 
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("options = 7", "AttributeError: 'int' object has no attribute 'items'"),
+        ("options = {'hand': None}", "TypeError: 'NoneType' object is not iterable"),
+        ("options = {'hand': 'left'}", r"TypeError: 'left' is no list; write it as \('left',\)"),
+        ("needs = 'json'", r"TypeError: 'json' is no list; write it as \('json',\)"),
+        ("needs_with = classmethod(lambda cls, options: options['hand'].no_such)", "AttributeError: 'str' object has"),
+    ],
+)
+def test_one_that_describes_itself_wrongly_is_refused_with_the_reason(
+    source: str, says: str, installed: Install
+) -> None:
+    source = f"class Mine(Xor):\n    options = {{'hand': ('left',)}}\n    {source}"
+    installed("wrong_policy", f"from dhtcrawl.policy.xor import Xor\n{source}\n", mine="wrong_policy:Mine")
+    checks = check_needs if "needs" in source else check
+    with pytest.raises(ConfigError, match=f"crawl.policy: mine does not describe itself: {says}"):
+        checks("mine", ["hand=left"])
+
+
+def test_the_values_of_an_option_are_words_whatever_a_policy_has_them_as(installed: Install) -> None:
+    source = "class Mine(Xor):\n    options = {'hands': (1, 2)}"
+    installed("counting_policy", f"from dhtcrawl.policy.xor import Xor\n{source}\n", mine="counting_policy:Mine")
+    check("mine", ["hands=2"])
+    with pytest.raises(ConfigError, match="hands is '3'; with mine use one of 1, 2"):
+        check("mine", ["hands=3"])
+
+
 # What the documentation says
 
 
