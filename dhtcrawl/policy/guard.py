@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from dhtcrawl.errors import ConfigError
@@ -44,7 +45,7 @@ class Guard(Policy):
         """
         super().__init__(inner.settings)
         self.inner = inner
-        self.pinned = bool(inner.pinned)
+        self._pinned = bool(inner.pinned)
         self.candidates_max = _count(inner, "candidates_max")
         self.failures_max = _count(inner, "failures_max")
         self.recalls_max = None if inner.recalls_max is None else _count(inner, "recalls_max")
@@ -54,6 +55,11 @@ class Guard(Policy):
         self._faults_told = 0
         self._in_a_row = Counter[str]()  # by method
         self._xor = Xor(inner.settings)
+
+    @property
+    def pinned(self) -> bool:  # type: ignore[override]
+        """Whether tasks wait for the first that it ranks; for the first of `xor`, which learns nothing, they do not."""
+        return self._pinned and not self.given_up
 
     @property
     def owner_first(self) -> bool:  # type: ignore[override]
@@ -78,7 +84,8 @@ class Guard(Policy):
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         if not self.given_up:
             try:
-                ranked = list(self.inner.rank(task, candidates, now))
+                # One that never ends, such as a cycle of the nodes, is nonsense as well.
+                ranked = list(islice(self.inner.rank(task, candidates, now), len(candidates) + 1))
             except BaseException as error:  # whatever another package's code throws
                 self._fault("rank", error)
             else:
@@ -109,6 +116,7 @@ class Guard(Policy):
 
     def hung(self, seconds: float) -> None:
         """Ask the policy no more, as it did not answer in time."""
+        self.faults += not self.given_up
         self._give_up(f"did not answer within {seconds:g} s")
 
     def _tell(self, what: str, *args: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from harness.policies import Speechless
 
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.policy import contract
+from dhtcrawl.policy.choice import choose
 from dhtcrawl.policy.contract import node, nodes, settings, task
 from dhtcrawl.policy.dynamic import Dynamic
 from dhtcrawl.policy.guard import FAULTS_MAX, Guard
@@ -65,6 +67,7 @@ def is_speechless(*_: object) -> list[bytes]:
         lambda task, candidates: [None],
         lambda task, candidates: [b"nobody"],
         lambda task, candidates: [candidates[0].node] * 2,
+        lambda task, candidates: cycle(each.node for each in candidates),
         lambda task, candidates: [candidate.node.hex() for candidate in candidates],
     ],
 )
@@ -140,6 +143,25 @@ def test_a_policy_that_hangs_is_not_asked_again() -> None:
     guard.heard(OUTCOME, 0.0)
     assert odd.asked == 0
     assert "5 s" in guard.given_up
+    assert guard.new_faults() == 1
+    guard.hung(5.0)
+    assert guard.new_faults() == 0, "of one that is not asked any more"
+
+
+def test_where_xor_goes_on_for_a_policy_no_task_waits_for_a_node_that_begins_none() -> None:
+    class Pinned(Xor):
+        pinned = True
+
+    guard = Guard(Pinned(settings()))
+    stuck = guard.rank(task(1), nodes(5), 0.0)[0]
+    again = task(1)._replace(recalled=(stuck,))
+
+    def chosen() -> list[bytes]:
+        return list(choose(guard, [again], lambda task: [each.node for each in nodes(5)], {}, 0.0).keys)
+
+    assert chosen() == [stuck]
+    guard.hung(5.0)
+    assert chosen() != [stuck]
 
 
 @pytest.mark.parametrize(
