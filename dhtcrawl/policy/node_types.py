@@ -22,9 +22,13 @@ class Types(Planner):
 
     def plan(self, nodes: Mapping[bytes, Mapping[str, Any]], before: Mapping[str, Any], now: float) -> dict[str, Any]:
         table = {} if self._beside is None else self._beside.plan(nodes, before, now)
+        known = types_in(before)
         labels = {node: report.get(_LABELS) for node, report in nodes.items()}
-        said = {node: row.get("type") for node, row in labels.items() if isinstance(row, Mapping)}
-        return {**table, TABLE: {node: kind for node, kind in said.items() if isinstance(kind, str)}}
+        # Who has not reported to a new coordinator yet is what the one before knew.
+        said = {node: row.get("type") if isinstance(row, Mapping) else known.get(node) for node, row in labels.items()}
+        types = {node: kind for node, kind in said.items() if isinstance(kind, str)}
+        # Where there is no new plan beside the types, the last one serves.
+        return {**(table or before), TABLE: types}
 
 
 def types_in(table: Mapping[str, Any]) -> Mapping[bytes, object]:

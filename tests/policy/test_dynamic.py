@@ -42,6 +42,18 @@ def test_types_are_told_beside_the_plan_of_another_planner() -> None:
     assert types_in({"types": 3}) == types_in({}) == {}
 
 
+def test_who_has_not_reported_to_a_new_coordinator_is_of_the_type_that_it_was_of() -> None:
+    class Other(Planner):
+        def plan(self, nodes: Any, before: Any, now: float) -> dict[str, Any]:
+            return {}
+
+    before = {"weights": 2, "types": {node(0): "meta", node(1): "meta", node(2): "meta", node(3): "meta"}}
+    reports: dict[bytes, dict[str, Any]] = {node(0): {}, node(1): {"labels": {}}, node(2): {"labels": {"type": "blog"}}}
+    table = Types(beside=Other()).plan(reports, before, 0.0)
+    assert table["types"] == {node(0): "meta", node(2): "blog"}
+    assert table["weights"] == 2, "no plan beside the types leaves the last one"
+
+
 def test_where_one_type_may_ask_a_host_owners_do_not_try_first() -> None:
     assert Guard(Xor(Settings(OWN))).owner_first
     assert not Guard(Xor(Settings(OWN, types={"a.example": "meta"}))).owner_first

@@ -15,20 +15,26 @@ from harness.policies import Speechless
 
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.policy.seam import Planner
+from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.store.plan_counters import MadeBy
 from dhtcrawl.swarm.assignment.plans import EVERY_S, HURRY_S, PLANS_WITHIN_S, Plans
 from dhtcrawl.swarm.calls.assignment import PLAN_EPOCH_MAX, ReportPlan
 from swarm.fake_peers import node, view_of
 
-OWN, OTHER = node(0), node(1)
+OWN, OTHER, THIRD = node(0), node(1), node(2)
 BOTH = view_of([0, 1])
 
 
 def crawl_of(owner: bytes) -> bytes:
-    """A crawl that this node coordinates, of the two."""
+    """A crawl that this node coordinates, of the two; of the first and the third the first does."""
     ids = (bytes([number]) * 16 for number in range(256))
-    return next(each for each in ids if (found := BOTH.owner(crawl_key(each))) is not None and found.id == owner)
+    return next(each for each in ids if _leads(owner, BOTH, each) and _leads(OWN, view_of([0, 2]), each))
+
+
+def _leads(owner: bytes, view: View, crawl: bytes) -> bool:
+    found = view.owner(crawl_key(crawl))
+    return found is not None and found.id == owner
 
 
 class Rates(Planner):
@@ -210,6 +216,24 @@ async def test_whoever_takes_over_counts_on_from_the_highest_epoch_and_publishes
         world.hears(epoch=41)
         await asyncio.sleep(EVERY_S)
         assert world.adopted == [(1, {"weights": {OWN: 1.0}}), (42, {"weights": {OWN: 1.0}})]
+
+
+async def test_whoever_takes_over_keeps_the_last_plan_until_all_have_reported_or_had_the_time_to() -> None:
+    for reports in (True, False):
+        async with a_world(crawl_of(OTHER)) as world:
+            table = {"weights": {OWN: 2.0, THIRD: 7.0}}
+            world.peers.calls["crawl_plan"] = partial(_said, {"epoch": 3, "table": msgpack.packb(table)})
+            await asyncio.sleep(EVERY_S)
+            world.peers.view = view_of([0, 2])
+            await asyncio.sleep(EVERY_S)
+            assert world.adopted == [(3, table)], "its own report tells of one node only"
+            if reports:
+                world.plans.on_report(THIRD, ReportPlan(bytes(16), 3, msgpack.packb({"rate": 5.0}), True))
+                await asyncio.sleep(1)
+                assert world.adopted[1:] == [(4, {"weights": {OWN: 1.0, THIRD: 5.0}})]
+            else:
+                await asyncio.sleep(2 * EVERY_S)
+                assert world.adopted[1:] == [(4, {"weights": {OWN: 1.0}})], "who never reports holds up nothing"
 
 
 async def test_after_the_last_of_all_epochs_is_named_plans_are_still_published_and_taken(

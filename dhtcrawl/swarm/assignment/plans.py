@@ -7,9 +7,10 @@ Members report every `EVERY_S`. One that has measured what others wait for repor
 every `HURRY_EVERY_S` for a while, or as often as the tables of all members together allow (`TABLES_BYTES_PER_S`).
 
 The coordinator is the crawl's (closest to its key), by each node's own view. Nothing is stored: a new coordinator has
-the last table as a member, and counts on from the highest epoch that a member names. Without a plan all nodes count the
-same. An assignment carries the epoch that it was made under, and a node that sees a newer one than its own asks at
-once.
+the last table as a member, and counts on from the highest epoch that a member names. That table serves until all have
+reported to it, for `REPORTS_WITHIN_S` at most: one of the first reports would tell of few nodes only. Without a plan
+all nodes count the same. An assignment carries the epoch that it was made under, and a node that sees a newer one than
+its own asks at once.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from dhtcrawl.swarm.calls.assignment import PLAN_REPORT_BYTES_MAX, PLAN_TABLE_BY
 log = logging.getLogger(__name__)
 
 EVERY_S = 10.0  # at first sooner: a plan can only tell of those that have reported
+REPORTS_WITHIN_S = 1.25 * EVERY_S  # all that run the crawl have reported to a new coordinator by then
 PAUSE_S = 0.5  # between two questions, even if another node has a newer plan
 PLANS_WITHIN_S = 60.0
 HURRY_S, HURRY_EVERY_S = 20.0, 1.0
@@ -112,6 +114,21 @@ class _Haste:
         self.hurries = False
 
 
+class _Leadership:
+    """What a node knows as the coordinator."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None  # None: another node coordinates
+        self.reports: dict[bytes, Table] = {}
+        self.made_epoch = 0  # of the last plan that was made here
+
+    def hears_first(self, there: list[bytes], epoch: int, now: float) -> bool:
+        """Whether the plan of this epoch is another's, who had reports that this node is about to hear."""
+        if self.since is None or epoch <= self.made_epoch:
+            return False
+        return now - self.since < REPORTS_WITHIN_S and not self.reports.keys() >= {*there}
+
+
 @loop_state
 class Plans:
     """Reports, and as the coordinator plans, for one crawl on one node."""
@@ -137,7 +154,7 @@ class Plans:
         self._plan = Plan(0, {}, b"")
         self._highest = 0  # epoch that a member has named
         self.leaps = 0  # epochs of others that were lowered
-        self._reports: dict[bytes, Table] = {}
+        self._lead = _Leadership()
         self._haste = _Haste()
         self._counted: dict[str, float] = {}  # plans made here, by what made them, that were not collected yet
 
@@ -168,7 +185,7 @@ class Plans:
         if report is None:
             raise BadArguments("report")
         self._highest = max(self._highest, self._stepped(args.epoch, max(self._highest, self._plan.epoch)))
-        self._reports[asker] = report
+        self._lead.reports[asker] = report
         if args.news:
             self._haste.wake.set()
         return calls.PlanTable(self._plan.epoch, self._plan.packed if self._plan.epoch > args.epoch else None)
@@ -200,12 +217,16 @@ class Plans:
             self._haste.wake.clear()
             pause_s = PAUSE_S
             coordinator = self._peers.view.owner(key)
-            if coordinator is not None and coordinator.id == self._peers.node_id:
-                self._reports[self._peers.node_id] = self._report()
+            if coordinator is None or coordinator.id != self._peers.node_id:
+                self._lead.since = None
+            elif self._lead.since is None:
+                self._lead.since = self._clock.monotonic()
+            if self._lead.since is not None:
+                self._lead.reports[self._peers.node_id] = self._report()
                 await self._make_plan()
                 pause_s = max(PAUSE_S, REST_TIMES * self._planner.took_s)
             elif coordinator is not None:
-                self._reports.clear()
+                self._lead.reports.clear()
                 await self._ask(coordinator.id)
             await asyncio.sleep(pause_s)
             try:
@@ -235,19 +256,21 @@ class Plans:
 
     async def _make_plan(self) -> None:
         """Make a table of the reports and publish it if it is new; ours again if a member names a later epoch."""
-        if self._planner.busy:
-            return
         there = [member.id for member in self._peers.view.members]
-        nodes = {node: self._reports.get(node, {}) for node in there}
-        self._reports = {node: self._reports[node] for node in there if node in self._reports}
-        table = await self._planner.plan(nodes, self._plan.table, self._clock.monotonic())
+        known, now = max(self._highest, self._plan.epoch), self._clock.monotonic()
+        if self._planner.busy or self._lead.hears_first(there, known, now):
+            return
+        nodes = {node: self._lead.reports.get(node, {}) for node in there}
+        self._lead.reports = {node: self._lead.reports[node] for node in there if node in self._lead.reports}
+        table = await self._planner.plan(nodes, self._plan.table, now)
         if table is None:
             return
         plan, made = self._plan, made_by(table)
         if table and table != plan.table and made is not None:
             count_plan(self._counted, made)
         if (table and table != plan.table) or (plan.table and self._highest > plan.epoch):
-            self._take(max(self._highest, plan.epoch) + 1, table or plan.table)
+            self._lead.made_epoch = max(self._highest, plan.epoch) + 1
+            self._take(self._lead.made_epoch, table or plan.table)
 
     def _stepped(self, epoch: int, known: int) -> int:
         """How far an epoch that another node names is believed; the first that is lowered is told of."""
