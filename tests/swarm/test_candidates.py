@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 
+from dhtcrawl.keyspace import distance
 from dhtcrawl.policy.seam import PolicyTask, Settings
 from dhtcrawl.policy.xor import Xor
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
@@ -30,6 +32,22 @@ def test_a_host_of_one_type_is_asked_by_nodes_of_that_type_once_they_are_known()
     assert asked(candidates) == may_be(candidates, NOW) == [B]
     candidates.avoid(B, NOW + 5)
     assert asked(candidates) == [], "who is not asked now is waited for"
+
+
+def test_of_many_nodes_of_a_type_those_near_the_key_are_asked() -> None:
+    many, policy = view_of([*range(16)]), Xor(Settings(OWN))
+    candidates = Candidates(policy, {"a": "meta", "c": "blog"})
+    meta = [node(number) for number in range(4, 16)]
+    candidates.know(dict.fromkeys(meta, "meta"))
+    tasks = [PolicyTask(node(number), host) for number in range(16) for host in "abc"]
+    found = candidates.willing(tasks, many, NOW)
+    for task in tasks:
+        near = sorted(meta, key=partial(distance, task.key))[: policy.candidates_max]
+        if task.host == "a":
+            assert sorted(found(task)) == sorted(near)
+            assert sorted(candidates.of(task.key, "a", many, NOW)) == sorted(near)
+        assert (task.host == "c") is (found(task) == [])
+    assert {each for task in tasks if task.host == "a" for each in found(task)} == set(meta)
 
 
 def asked(candidates: Candidates, *failed: bytes, now: float = NOW, view: View = ALL) -> list[bytes]:

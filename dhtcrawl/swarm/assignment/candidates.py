@@ -87,22 +87,37 @@ class Candidates:
     def _near(self, tasks: Iterable[PolicyTask], view: View) -> Callable[[PolicyTask], Sequence[bytes]]:
         if not self._wanted:
             return self._near_of_any_type(tasks, view)
-        found = {kind: self._of_type(kind, view) for kind in {*self._wanted.values()}}
-        near = self._near_of_any_type([task for task in tasks if task.host not in self._wanted], view)
-        return lambda task: found[self._wanted[task.host]] if task.host in self._wanted else near(task)
+        by_type: dict[str, list[PolicyTask]] = {}
+        others: list[PolicyTask] = []
+        for task in tasks:
+            kind = self._wanted.get(task.host)
+            (others if kind is None else by_type.setdefault(kind, [])).append(task)
+        found = {kind: self._of_type(kind, theirs, view) for kind, theirs in by_type.items()}
+        near = self._near_of_any_type(others, view)
+        return lambda task: found[self._wanted[task.host]](task) if task.host in self._wanted else near(task)
 
-    def _of_type(self, kind: str, view: View) -> Sequence[bytes]:
-        nodes = (*view.owner_ids, *view.outbound)
-        return [node for node in nodes if self._types.get(node) == kind][: self._policy.candidates_max]
-
-    def _near_of_any_type(self, tasks: Iterable[PolicyTask], view: View) -> Callable[[PolicyTask], Sequence[bytes]]:
-        nodes, most, by_host = (*view.owner_ids, *view.outbound), self._policy.candidates_max, self._policy.pinned
+    def _of_type(self, kind: str, tasks: Iterable[PolicyTask], view: View) -> Callable[[PolicyTask], Sequence[bytes]]:
+        nodes = [node for node in (*view.owner_ids, *view.outbound) if self._types.get(node) == kind]
+        most = self._policy.candidates_max
         if len(nodes) <= most:
             return lambda task: nodes
-        places = {task.key: host_key(task.host) if by_host else placement(task.key) for task in tasks}
+        places = self._places(tasks)
+        found = {place: nsmallest(most, nodes, key=partial(distance, place)) for place in {*places.values()}}
+        return lambda task: found[places[task.key]]
+
+    def _near_of_any_type(self, tasks: Iterable[PolicyTask], view: View) -> Callable[[PolicyTask], Sequence[bytes]]:
+        nodes, most = (*view.owner_ids, *view.outbound), self._policy.candidates_max
+        if len(nodes) <= most:
+            return lambda task: nodes
+        places = self._places(tasks)
         few = min(len(view.outbound), most // OUTBOUND_PART)
         found: dict[bytes, list[bytes]] = {}
         for place in dict.fromkeys(places.values()):
             outbound = nsmallest(few, view.outbound, key=partial(distance, place)) if few else []
             found[place] = [each.id for each in view.closest(place, most - few)] + outbound
         return lambda task: found[places[task.key]]
+
+    def _places(self, tasks: Iterable[PolicyTask]) -> dict[bytes, bytes]:
+        """Where the nodes of each task lie, by its key."""
+        by_host = self._policy.pinned
+        return {task.key: host_key(task.host) if by_host else placement(task.key) for task in tasks}
