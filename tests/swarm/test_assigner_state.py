@@ -325,6 +325,18 @@ def test_a_node_that_takes_long_over_records_is_not_told_of_what_another_has_by_
     assert third not in world.state.lent
 
 
+def test_a_record_that_was_not_there_ends_no_later_assignment() -> None:
+    world = Owned()
+    world.choose()
+    slow, _ = world.sends
+    first, second, third = slow.tasks
+    world.state.lent.let_go([first])
+    world.state.lent.lend(C, 1, HOST, [first], world.now + 1, 30.0)
+    world.state.written(slow, {third})
+    assert world.state.lent.among(slow.tasks) == {first, third}
+    assert second not in world.state.lent
+
+
 def test_what_is_learned_is_told_once_and_is_bounded(monkeypatch: Any) -> None:
     monkeypatch.setattr(heard, "HEARD_MAX", 3)
     world = Owned()

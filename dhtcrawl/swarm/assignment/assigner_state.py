@@ -146,7 +146,7 @@ class AssignerState:
 
     def written(self, send: steps.Send, keys: Container[bytes]) -> None:
         """Only these have a record to send: a task that ended meanwhile is in no queue, and no node's."""
-        self.lent.let_go([key for key in send.tasks if key not in keys])
+        self.lent.let_go([key for key in self._still(send) if key not in keys])
 
     def offer(self, send: steps.Send, view: View, now: float) -> steps.Offer:
         """What a node that has the records is told."""
