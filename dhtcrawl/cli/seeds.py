@@ -62,18 +62,23 @@ def _without_rules(config: Config, urls: Iterable[str], seed_file: str | None, t
 
 
 def check_types(spec: CrawlSpec, config: Config) -> None:
-    """Whether the nodes of a command of its own may ask all engines: all have the labels that it is given.
+    """Whether the nodes of a command of its own may fetch, and ask all engines: all have the labels that it is given.
 
     Raises:
         ConfigError: an engine is asked by another type of nodes only.
+        DhtcrawlError: all is fetched by another type only: `UsageError` if an option said so, else `ConfigError`.
     """
     own = pairs(config.node.labels).get("type", "")
+    these = f"these are {f'of type {own!r}' if own else 'of none'}; add --set node.labels=type="
     for host, wanted in spec.types.items():
         if wanted != own:
             raise ConfigError(
-                f"--template: {host} is asked by nodes of type {wanted!r} only, and these are "
-                f"{f'of type {own!r}' if own else 'of none'}; add --set node.labels=type={wanted}, or use a swarm"
+                f"--template: {host} is asked by nodes of type {wanted!r} only, and {these}{wanted}, or use a swarm"
             )
+    wanted = pairs(spec.settings.policy_options).get("type", own) if spec.settings.policy == "dynamic" else own
+    if wanted != own:
+        problem = f": nodes of type {wanted!r} only are to fetch, and {these}{wanted}, or use a swarm"
+        raise config.refusal("crawl.policy_options", problem)
 
 
 def _settings(config: Config) -> CrawlSettings:

@@ -70,3 +70,14 @@ def test_programs_read_the_same_as_json(here: Here) -> None:
 def test_the_help_of_a_crawl_names_all_policies(command: str, here: Here) -> None:
     text = " ".join(here(command, "--help").stdout.split())
     assert f"Which node fetches a task. One of {', '.join(OURS)}, broken, mine." in text
+
+
+@pytest.mark.parametrize(("label", "are"), [("", "of none"), ("blog", "of type 'blog'")])
+def test_a_crawl_that_no_node_of_its_command_may_fetch_is_refused(label: str, are: str, here: Here) -> None:
+    labels = ["--set", f"node.labels=type={label}"] if label else []
+    typed = ["--policy", "dynamic", "--policy-option", "type=meta"]
+    ended = here("crawl", "https://a.example/", "--nodes", "2", *typed, *labels)
+    said = (
+        f"nodes of type 'meta' only are to fetch, and these are {are}; add --set node.labels=type=meta, or use a swarm"
+    )
+    assert (ended.code, ended.stderr) == (2, f"dhtcrawl: --policy-option: {said}\n")
