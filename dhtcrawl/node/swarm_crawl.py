@@ -103,7 +103,8 @@ async def compose(
     """
     node, peers = shared.node, shared.peers
     recovered, live = await node.recover(record, dirs.archive), LivePages(dirs)
-    given, start = _given(shared, record, recovered.start.counters.pages), recovered.start
+    policy, start = await shared.policies.of(record), recovered.start
+    given = _given(shared, record, policy, start.counters.pages)
     next_round = first_round(start)
     tell_crawl = partial(_tell_crawl, shared.tell_crawl, record.crawl_id)
     links = LinkSender(
@@ -195,8 +196,8 @@ async def compose(
     return run, node.running(record, crawl, dirs, live)
 
 
-def _given(shared: Shared, record: CrawlRecord, pages: int) -> _Given:
-    peers, policy, failures = shared.peers, shared.policies.of(record), Failures()
+def _given(shared: Shared, record: CrawlRecord, policy: Guard | None, pages: int) -> _Given:
+    peers, failures = shared.peers, Failures()
     state = RunState(record, peers.node_id, peers.view)
     participants = Participants(record, shared.learn, shared.group)
     allowance = PageAllowance(record.settings.max_pages)

@@ -45,7 +45,7 @@ class Guard(Policy):
         """
         super().__init__(inner.settings)
         self.inner = inner
-        self._pinned = bool(inner.pinned)
+        self.made_planner: Planner | None = None  # made with it
         self.candidates_max = _count(inner, "candidates_max")
         self.failures_max = _count(inner, "failures_max")
         self.recalls_max = None if inner.recalls_max is None else _count(inner, "recalls_max")
@@ -59,7 +59,7 @@ class Guard(Policy):
     @property
     def pinned(self) -> bool:  # type: ignore[override]
         """Whether tasks wait for the first that it ranks; for the first of `xor`, which learns nothing, they do not."""
-        return self._pinned and not self.given_up
+        return bool(self.inner.pinned) and not self.given_up
 
     @property
     def owner_first(self) -> bool:  # type: ignore[override]
