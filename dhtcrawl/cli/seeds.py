@@ -75,8 +75,8 @@ def check_types(spec: CrawlSpec, config: Config) -> None:
             raise ConfigError(
                 f"--template: {host} is asked by nodes of type {wanted!r} only, and {these}{wanted}, or use a swarm"
             )
-    wanted = pairs(spec.settings.policy_options).get("type", own) if spec.settings.policy == "dynamic" else own
-    if wanted != own:
+    wanted = pairs(spec.settings.policy_options).get("type", "") if spec.settings.policy == "dynamic" else ""
+    if wanted and wanted != own:
         problem = f": nodes of type {wanted!r} only are to fetch, and {these}{wanted}, or use a swarm"
         raise config.refusal("crawl.policy_options", problem)
 

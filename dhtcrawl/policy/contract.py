@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from itertools import cycle
+from itertools import cycle, islice
 from math import log
 from typing import Any, Final, NoReturn
 
@@ -38,6 +38,7 @@ RUBBISH: Sequence[dict[str, Any]] = (
 REPLACED = (
     f"a policy that raises, or answers with nonsense, {FAULTS_MAX} times in a row is not asked any more: xor decides"
 )
+NOT_MADE = "nodes that cannot make a policy fetch what they own themselves, as if the crawl had none"
 
 Make = Callable[[], Policy]
 Part = Callable[[Make], None]
@@ -139,7 +140,14 @@ def well_formed(make: Make) -> None:
             policy,
             did=f"says of itself: {error}",
             expected="candidates_max and failures_max to be whole numbers from 1 on",
-            why="nodes that cannot make a policy fetch what they own themselves, as if the crawl had none",
+            why=NOT_MADE,
+        )
+    except Exception as error:
+        _breaks(
+            policy,
+            did=f"cannot be asked: {said(error)}",
+            expected="a policy that has its settings; let __init__ call super().__init__(settings)",
+            why=NOT_MADE,
         )
 
 
@@ -290,7 +298,8 @@ def _ranked(
     policy: Policy, number: int, candidates: Sequence[Candidate], now: float, failed: tuple[bytes, ...] = ()
 ) -> list[bytes]:
     try:
-        ranked = list(policy.rank(task(number, failed), candidates, now))
+        # One that never ends, such as a cycle of the nodes, is seen to rank them twice.
+        ranked = list(islice(policy.rank(task(number, failed), candidates, now), 2 * len(candidates) + 1))
     except Exception as error:
         _breaks(
             policy,

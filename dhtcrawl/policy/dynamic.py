@@ -141,7 +141,7 @@ class Dynamic(Policy):
         super().__init__(settings)
         self._paper = settings.options.get("mode") == "paper"
         self._new = _Pair(batch=BATCH_OF_PAPER, doubles=False) if self._paper else _Pair()  # never changed
-        self._type = settings.options.get("type")
+        self._type = settings.options.get("type") or None
         self.planner = None if self._type is None else Types
         self._types: Mapping[bytes, object] = {}
         self._pairs: dict[tuple[bytes, str], _Pair] = {}  # the least recently used first

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from random import Random
 from typing import Any
 
@@ -77,6 +78,13 @@ class Twice(Policy):
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         ids = sorted(each.node for each in candidates)
         return ids + ids[:1]
+
+
+class Endless(Policy):
+    """Never comes to an end."""
+
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        return cycle(each.node for each in candidates)  # type: ignore[return-value]
 
 
 class Itself(Policy):
@@ -158,6 +166,13 @@ class Many(Forgetful):
     candidates_max = "all"  # type: ignore[assignment]
 
 
+class Unset(Forgetful):
+    """Forgets its settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.slow = set[bytes]()
+
+
 BROKEN: list[tuple[contract.Part, type[Policy], str, str, str]] = [
     (
         contract.deterministic, ByChance,
@@ -174,6 +189,10 @@ BROKEN: list[tuple[contract.Part, type[Policy], str, str, str]] = [
     ),
     (
         contract.total, Twice, r"ranked twice \[[0-9a-f]{8}\], for task 0 .* and 1 candidates",
+        "each candidate once, and no other node", "3 times in a row is not asked any more: xor decides",
+    ),
+    (
+        contract.total, Endless, r"ranked twice \[[0-9a-f]{8}\], for task 0 .* and 1 candidates",
         "each candidate once, and no other node", "3 times in a row is not asked any more: xor decides",
     ),
     (
@@ -221,6 +240,10 @@ BROKEN: list[tuple[contract.Part, type[Policy], str, str, str]] = [
     (
         contract.well_formed, Many, "candidates_max is 'all'",
         "whole numbers from 1 on", "as if the crawl had none",
+    ),
+    (
+        contract.well_formed, Unset, "cannot be asked: AttributeError: 'Unset' object has no attribute 'settings'",
+        r"let __init__ call super\(\).__init__\(settings\)", "as if the crawl had none",
     ),
 ]  # fmt: skip
 

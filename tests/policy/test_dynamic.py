@@ -60,10 +60,10 @@ def test_where_one_type_may_ask_a_host_owners_do_not_try_first() -> None:
 
 
 def test_without_a_type_labels_mean_nothing_and_nothing_is_planned() -> None:
-    policy = Dynamic(Settings(OWN))
-    assert policy.planner is None
-    policy.adopt({"types": {node(0): "meta"}})
-    assert len(policy.rank(task(1), nodes(4), 0.0)) == 4
+    for policy in (Dynamic(Settings(OWN)), Dynamic(Settings(OWN, {"type": ""}))):
+        assert policy.planner is None
+        policy.adopt({"types": {node(0): "meta"}})
+        assert len(policy.rank(task(1), nodes(4), 0.0)) == 4
 
 
 def test_labels_may_be_anything() -> None:
