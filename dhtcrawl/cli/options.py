@@ -293,7 +293,9 @@ def read_seeds(path: str | None) -> list[str]:
         return []
     try:
         text = (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"--seed-file {path}: cannot be read ({error.strerror}); check the path") from error
+    except UnicodeDecodeError as error:
         raise UsageError(
             f"--seed-file {path}: cannot be read ({error}); check the path and that it is UTF-8"
         ) from error

@@ -73,7 +73,7 @@ def test_without_a_command_help_goes_to_stderr(here: Here) -> None:
         (["submit", "http://a/", "--include", r"(a)\1"], 2, r"has a backreference \1"),
         (["crawl", "http://a/", "--config", "missing.toml"], 2, "--config missing.toml: cannot be read"),
         (["crawl", "http://a/", "--log-level", "loud"], 2, "use one of debug, info, warning, error"),
-        (["crawl", "http://a/", "--seed-file", "missing.txt"], 2, "--seed-file missing.txt: cannot be read"),
+        (["crawl", "http://a/", "--seed-file", "missing.txt"], 2, "cannot be read (No such file or directory); check"),
         (["config", "check"], 2, "FILE"),
         (["config", "check", "missing.toml"], 4, "cannot read missing.toml"),
         (["config", "shwo"], 2, "No such command 'shwo'"),
