@@ -149,10 +149,10 @@ class SimClient:
             if len(content) > limits.body_s * BYTES_PER_S:
                 content, truncated = content[: int(limits.body_s * BYTES_PER_S)], Truncated.TIME
             await asyncio.sleep(len(content) / BYTES_PER_S)
-            visit.status = response.status
             if self._machine is not None:
                 now = loop.time()
                 await asyncio.sleep(self._machine.has_at(now, len(content)) - now)
+            visit.status = response.status  # only now: what is cut short on the client's line has brought nothing
         finally:
             # A client that stands still reads late what was sent in time.
             visit.end = min(loop.time(), answered_at)

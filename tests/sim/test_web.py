@@ -46,6 +46,17 @@ async def test_requests_side_by_side_are_a_violation() -> None:
     assert violation.gap < 0
 
 
+@pytest.mark.parametrize("waits", [True, False])
+async def test_what_is_cut_short_on_the_line_of_the_client_has_brought_nothing(waits: bool) -> None:
+    web = SimWeb(1, WebShape(hosts=1, pages=3))
+    client = SimClient(web, VirtualClock(asyncio.get_running_loop()), machine=SimMachine(60.0, 1e12))
+    for _ in range(2):
+        request = asyncio.ensure_future(client.exchange(HttpRequest("http://site-0.test/")))
+        await asyncio.wait([request], timeout=200.0 if waits else 30.0)
+        request.cancel()
+    assert web.refetched() == int(waits)
+
+
 async def test_a_far_host_answers_later_and_a_silent_one_takes_all_the_time_that_a_connection_may() -> None:
     loop = asyncio.get_running_loop()
     web = SimWeb(1, WebShape(hosts=2, pages=4))
