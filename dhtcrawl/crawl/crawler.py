@@ -315,6 +315,8 @@ class Crawl:
     def _has_place(self) -> bool:
         """The same but for the budget."""
         fetchers, handed_in = self._fetchers, self.parts.next_round
+        while fetchers.idle and fetchers.idle[0].done():
+            fetchers.idle.popleft()  # its fetcher was cancelled, as another part of the crawl has failed
         if not fetchers.idle:
             return False
         return fetchers.limits.free(fetchers.running, handed_in.unwritten_pages, handed_in.open_pages)

@@ -7,8 +7,11 @@ import contextlib
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from dhtcrawl.crawl.crawler import LIMITS_EVERY_S, Crawl
 from dhtcrawl.crawl.single_node import SoleBudget
+from dhtcrawl.errors import StorageFull
 from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.url import host_of
 
@@ -53,6 +56,36 @@ async def test_a_crawl_that_is_cancelled_starts_nothing_while_its_parts_end() ->
             await running
     assert web.asked == []
     assert len(web.frontier) == 2, "both are known, and wait"
+
+
+async def test_a_crawl_whose_disk_fails_tells_that_whatever_its_parts_find_while_they_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Random seed 6622: the fetchers were cancelled before the crawl itself was."""
+    web = small_web()
+    looked, full = asyncio.Event(), asyncio.Event()
+
+    async def ends_late() -> bool:
+        looked.set()
+        try:
+            return await never()
+        finally:
+            web.add("http://b.example/")
+            web.parts.changed()
+
+    async def fails() -> None:
+        await full.wait()
+        raise StorageFull("the disk is full")
+
+    monkeypatch.setattr(web.parts.writer, "run", fails)
+    crawl = Crawl(web.services, web.parts, web.assignment, SoleBudget(0, web.parts.counters), disk_used=ends_late)
+    running = asyncio.ensure_future(crawl.run())
+    await looked.wait()
+    full.set()
+    with pytest.raises(ExceptionGroup) as raised:
+        await running
+    assert list(map(type, raised.value.exceptions)) == [StorageFull]
+    assert web.asked == []
 
 
 async def test_impolite_requests_are_those_that_the_node_counted_while_the_crawl_ran_and_those_of_earlier_runs() -> (
