@@ -40,9 +40,10 @@ def in_processes(
     # Spawned, so that no child has our files and threads.
     context = get_context("spawn")
     goes_on, ours = context.Pipe(duplex=False)
+    stack.callback(ours.close)
+    stack.callback(goes_on.close)
     pool: Executor = stack.enter_context(ProcessPoolExecutor(processes, context, _begin, (goes_on,)))
     stack.callback(pool.shutdown, cancel_futures=True)
-    stack.callback(goes_on.close)
     stack.push(partial(_close_at_once, ours))
     waiting: list[tuple[int, Future[R]]] = []
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,13 +34,10 @@ async def never() -> bool:
     return False
 
 
-async def test_a_crawl_that_is_cancelled_starts_nothing_while_its_parts_end() -> None:
-    """`balanced` under random seed 21: links were being accepted, and there was something to start for a fetcher that
-    had ended."""
-    web = small_web()
-    looked = asyncio.Event()
+def ends_late(web: SmallWeb, looked: asyncio.Event) -> Callable[[], Awaitable[bool]]:
+    """What a crawl asks of its disk, and is never told; once that ends there is something to start."""
 
-    async def ends_late() -> bool:
+    async def disk_used() -> bool:
         looked.set()
         try:
             return await never()
@@ -47,7 +45,17 @@ async def test_a_crawl_that_is_cancelled_starts_nothing_while_its_parts_end() ->
             web.add("http://b.example/")
             web.parts.changed()
 
-    crawl = Crawl(web.services, web.parts, web.assignment, SoleBudget(0, web.parts.counters), disk_used=ends_late)
+    return disk_used
+
+
+async def test_a_crawl_that_is_cancelled_starts_nothing_while_its_parts_end() -> None:
+    """`balanced` under random seed 21: links were being accepted, and there was something to start for a fetcher that
+    had ended."""
+    web = small_web()
+    looked = asyncio.Event()
+
+    budget, disk_used = SoleBudget(0, web.parts.counters), ends_late(web, looked)
+    crawl = Crawl(web.services, web.parts, web.assignment, budget, disk_used=disk_used)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(crawl.run())
         await looked.wait()
@@ -65,20 +73,13 @@ async def test_a_crawl_whose_disk_fails_tells_that_whatever_its_parts_find_while
     web = small_web()
     looked, full = asyncio.Event(), asyncio.Event()
 
-    async def ends_late() -> bool:
-        looked.set()
-        try:
-            return await never()
-        finally:
-            web.add("http://b.example/")
-            web.parts.changed()
-
     async def fails() -> None:
         await full.wait()
         raise StorageFull("the disk is full")
 
     monkeypatch.setattr(web.parts.writer, "run", fails)
-    crawl = Crawl(web.services, web.parts, web.assignment, SoleBudget(0, web.parts.counters), disk_used=ends_late)
+    budget, disk_used = SoleBudget(0, web.parts.counters), ends_late(web, looked)
+    crawl = Crawl(web.services, web.parts, web.assignment, budget, disk_used=disk_used)
     running = asyncio.ensure_future(crawl.run())
     await looked.wait()
     full.set()

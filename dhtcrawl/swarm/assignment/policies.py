@@ -49,9 +49,11 @@ class Policies:
         else:
             async with self._making:
                 making = asyncio.ensure_future(self.aside(make))
-                done, _ = await asyncio.wait({making}, timeout=MADE_WITHIN_S)
+                try:
+                    done, _ = await asyncio.wait({making}, timeout=MADE_WITHIN_S)
+                finally:
+                    making.cancel()  # the thread goes on; nobody waits for it
             guard, why = making.result() if done else (None, f"it was not made within {MADE_WITHIN_S:g} s")
-            making.cancel()
         if guard is not None:
             return guard
         text = "policy %s cannot be made here (%s); what this node owns it fetches itself"
