@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -55,9 +56,9 @@ def page_of(node: Part, url: str = A) -> dict[str, Any] | None:
     return node.store.run(partial(get_page, crawl=CRAWL, key=SPEC.key_of(url)))
 
 
-def stand_in(node: Part, *urls: str) -> dict[bytes, Place]:
-    wanted = [SPEC.key_of(url) for url in urls]
-    return dict(node.store.run(partial(body_copies.stand_in, crawl=CRAWL, task_keys=wanted)))
+def stand_in(node: Part, *urls: str, heir_of: Sequence[str] = ()) -> dict[bytes, Place]:
+    wanted, leads_here = [SPEC.key_of(url) for url in urls], {node.node, *heir_of}
+    return dict(node.store.run(partial(body_copies.stand_in, crawl=CRAWL, task_keys=wanted, leads_here=leads_here)))
 
 
 # What is sent
@@ -239,6 +240,35 @@ def test_who_fetched_the_page_as_well_says_so(nodes: tuple[Part, Part]) -> None:
     assert COPIES not in place.file.rpartition("-")[2][:1]
 
 
+@pytest.mark.parametrize("page", [False, True])
+def test_what_another_node_is_the_heir_of_does_not_stand_in_here(page: bool, nodes: tuple[Part, Part]) -> None:
+    """It took rows of a node that left, and failed before it had all: records that name that node lead to its heir."""
+    first, second = nodes
+    second.copy(first, A)
+    if page:
+        stand_in(second, A)
+    third, kinds = Part(NODES[2]), (keys.PAGE, keys.LINKS) if page else keys.COPIES[:2]
+    for kind in kinds:
+        third.store.put(kind + CRAWL + KEY, second.store.engine.get(kind + CRAWL + KEY))
+    assert stand_in(third, A) == {}
+    assert [third.store.engine.get(kind + CRAWL + KEY) is None for kind in kinds] == [False, False]
+    (place,) = stand_in(third, A, heir_of=[second.node]).values()
+    assert place.node == second.node
+    third.copy(first, B)
+    assert [each.node for each in stand_in(third, B).values()] == [third.node]
+
+
+def test_a_page_of_its_own_stands_in_for_one_of_a_node_that_left_to_another(nodes: tuple[Part, Part]) -> None:
+    first, second = nodes
+    second.copy(first, A)
+    stand_in(second, A)
+    third = Part(NODES[2])
+    for kind in (keys.PAGE, keys.LINKS):
+        third.store.put(kind + CRAWL + KEY, second.store.engine.get(kind + CRAWL + KEY))
+    third.copy(first, A)
+    assert [each.node for each in stand_in(third, A).values()] == [third.node]
+
+
 @dataclass
 class Owner:
     """A node with the task records, and a page that lay at `NODES[0]`."""
@@ -278,7 +308,7 @@ def test_a_page_that_comes_to_lie_here_sends_its_links_also_after_a_restart(
     holder.copy(nodes[0], A)
     for kind in keys.COPIES[:2]:
         owner.store.put(kind + CRAWL + KEY, holder.store.engine.get(kind + CRAWL + KEY))
-    (found,) = owner.store.run(partial(body_copies.stand_in, crawl=CRAWL, task_keys=[KEY]))
+    (found,) = owner.store.run(partial(body_copies.stand_in, crawl=CRAWL, task_keys=[KEY], leads_here=NODES[1:]))
     assert owner.rehome(found[1]).resend == [KEY]
     assert owner.store.engine.get(keys.FETCHED + CRAWL + KEY) is not None
 

@@ -101,7 +101,7 @@ def copied(swarm: Swarm) -> None:
 def a_copy_stands_in(swarm: Swarm) -> None:
     swarm.copy(THERE)
     key = SPEC.key_of(THERE)
-    swarm.store.run(lambda txn: body_copies.stand_in(txn, CRAWL, [key]))
+    swarm.store.run(lambda txn: body_copies.stand_in(txn, CRAWL, [key], {NODE}))
 
 
 @pytest.mark.parametrize(

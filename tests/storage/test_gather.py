@@ -176,7 +176,7 @@ def test_a_page_that_stands_where_a_copy_was_found_was_not_fetched_there(
     a.fetch(URLS[0])
     assert b.copy(a, URLS[0])
     b.learn(a, URLS[0])
-    found = b.store.run(lambda txn: body_copies.stand_in(txn, CRAWL, [SPEC.key_of(URLS[0])]))
+    found = b.store.run(lambda txn: body_copies.stand_in(txn, CRAWL, [SPEC.key_of(URLS[0])], {b.node}))
     b.store.run(lambda txn: body_copies.rehome(txn, CRAWL, found, a.node, lambda _: True))
     assert collection.gather(b) == 0
     assert collection.gather(a, b) == 0

@@ -103,7 +103,7 @@ def test_of_a_page_that_nobody_finished_no_copy_stands(nodes: tuple[Part, ...]) 
 def test_a_copy_that_stands_in_for_good_is_no_refetch_when_its_node_comes_back(nodes: tuple[Part, ...]) -> None:
     first, second, third = nodes
     keys_of = [SPEC.key_of(url) for url in (A, B)]
-    found = second.store.run(partial(body_copies.stand_in, crawl=CRAWL, task_keys=keys_of))
+    found = second.store.run(partial(body_copies.stand_in, crawl=CRAWL, task_keys=keys_of, leads_here={second.node}))
     third.store.run(partial(body_copies.rehome, crawl=CRAWL, found=found, gone=first.node, mine=lambda key: True))
     for gathered, whose in (((second, third), second), ((first, second, third), first)):
         collection = Collection()
@@ -128,7 +128,7 @@ def test_link_keys_of_a_page_that_stands_in_are_not_those_of_the_copy_that_it_wa
     collection = Collection()
     collection.gather(second, third)
     key = SPEC.key_of(A)
-    second.store.run(partial(body_copies.stand_in, crawl=CRAWL, task_keys=[key]))
+    second.store.run(partial(body_copies.stand_in, crawl=CRAWL, task_keys=[key], leads_here={second.node}))
     second.store.put(keys.LINKS + CRAWL + key, SPEC.key_of(A) + SPEC.key_of(B))
     collection.gather(second, third)
     assert collection.store.engine.get(keys.LINKS + CRAWL + key) == SPEC.key_of(A) + SPEC.key_of(B)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -94,6 +95,24 @@ async def test_a_node_that_leaves_lets_nothing_stand_in() -> None:
         holder.leaves = True
         assert (await seek(world.all[1], CRAWL, [key])).unsure == [key]
         assert key in holder.copies()
+
+
+async def test_of_those_who_took_what_a_node_left_its_heir_lets_it_stand_in() -> None:
+    """One that was asked first and failed has rows of it, too; but what names the node that left leads to its heir."""
+    async with a_world(5) as world:
+        (key,) = await copied(world, 1)
+        left, *others = world.closest(placement(key), world.all[0].id)
+        failed, heir = world.nodes[others[0]], world.nodes[others[-1]]
+        rows = {kind + CRAWL + key: world.nodes[left].engine.get(kind + CRAWL + key) for kind in keys.COPIES[:2]}
+        for taker in (failed, heir):
+            taker.engine.write(rows, sync=False)
+        for number in (0, world.all.index(world.nodes[left])):
+            world.remove(number)
+        for adopted, found in (({}, []), ({left.hex(): heir.id.hex()}, [key])):
+            world.record = replace(world.record, adopted=adopted)
+            assert [each for each, _ in (await seek(failed, CRAWL, [key])).found] == found
+        assert heir.page(key)["place"].node == left.hex()
+        assert key in failed.copies()
 
 
 async def test_who_is_far_from_the_key_is_not_waited_for() -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
@@ -115,16 +115,22 @@ def put_copy(txn: Txn, crawl: bytes, key: bytes, fields: Fields, links: bytes, p
     txn.put(keys.COPY_LINKS + crawl + key, links)
 
 
-def stand_in(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[tuple[bytes, Place]]:
-    """Make this node's copies of these pages its own pages; return the places of those that are here."""
+def stand_in(
+    txn: Txn, crawl: bytes, task_keys: Iterable[bytes], leads_here: Container[str]
+) -> list[tuple[bytes, Place]]:
+    """Make this node's copies of these pages its own pages; return the places of those that are here.
+
+    `leads_here` are the nodes, in hex, whose places mean this one: itself, and those whose heir it is. It may have rows
+    of others as well, whose heir it did not become because something failed: nobody would look for them here.
+    """
     found = []
     for key in task_keys:
         page = get_page(txn, crawl, key)
-        if page is not None:
+        if page is not None and page["place"].node in leads_here:
             found.append((key, page["place"]))  # fetched here as well, left to this node, or stood in before
             continue
         record, links = txn.get(keys.COPY + crawl + key), txn.get(keys.COPY_LINKS + crawl + key)
-        if record is None or links is None:
+        if record is None or links is None or Place(*unpack(record)["place"]).node not in leads_here:
             continue
         txn.put(keys.PAGE + crawl + key, record)
         txn.put(keys.LINKS + crawl + key, links)

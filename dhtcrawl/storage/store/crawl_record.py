@@ -293,6 +293,11 @@ def heir_of(record: CrawlRecord, node: str, is_there: Callable[[str], bool]) -> 
     return node
 
 
+def nodes_of(record: CrawlRecord, node: str, is_there: Callable[[str], bool]) -> frozenset[str]:
+    """The nodes whose pages `node` has by the record: itself, and those of which it is the heir now."""
+    return frozenset((node, *(left for left in left_to(record, node) if heir_of(record, left, is_there) == node)))
+
+
 def left_to(record: CrawlRecord, node: str) -> tuple[str, ...]:
     """The nodes that ever left pages to `node`, directly or through heirs that left in turn."""
     given = {(each.heir.hex(), each.node_id.hex()) for each in bequests.bequests_of(record.bequests)}

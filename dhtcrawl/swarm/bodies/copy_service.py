@@ -29,7 +29,7 @@ from dhtcrawl.storage.collect.foreign import BadRow, Origin, read_page
 from dhtcrawl.storage.collect.transfer import bring_bytes, whole_rows
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import Committer
-from dhtcrawl.storage.store.crawl_record import CrawlRecord, left_to
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, left_to, nodes_of
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import Place
 from dhtcrawl.storage.store.txn import Txn
@@ -89,11 +89,19 @@ class CopyService:
             return Refused("leaving")
         self.busy += 1
         try:
-            write: Any = partial(body_copies.stand_in, crawl=self._record().crawl_id, task_keys=args.keys)
+            write: Any = partial(
+                body_copies.stand_in,
+                crawl=self._record().crawl_id,
+                task_keys=args.keys,
+                leads_here=nodes_of(self._record(), self._peers.node_id.hex(), self._is_member),
+            )
             found = await self._committer.submit(write)
             return calls.PagesFound(tuple(calls.FoundRow(key, calls.BodyPlace(*place)) for key, place in found))
         finally:
             self.busy -= 1
+
+    def _is_member(self, node: str) -> bool:
+        return bytes.fromhex(node) in self._peers.view
 
     async def on_copy(self, asker: bytes, args: calls.CopyPages) -> calls.CopyCodes | Refused:
         """The handler of `copy_pages`."""
