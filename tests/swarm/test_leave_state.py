@@ -20,6 +20,7 @@ from dhtcrawl.swarm.membership.leave_state import (
     LeaveSettings,
     LeaveState,
     LeaveStep,
+    Notice,
     PushRecords,
     SayGoodbye,
     Situation,
@@ -178,3 +179,24 @@ def test_draining_in_time_is_told_from_draining_in_vain(data: st.DataObject) -> 
     leaving = Leaving(data)
     if leaving.unfinished_at_the_end_of_draining:
         assert leaving.at[leaving.first(StopAdopting)] >= DRAIN_S
+
+
+def test_those_that_did_not_answer_and_started_anew_are_asked_once_they_are_active() -> None:
+    """Or the last node that owned would be gone before them, with its pages."""
+    state, estate = LeaveState(SETTINGS), Estate(b"1", copies=False, depth_matters=False)
+    seen, now, did, back_at = view_of([0, 1, 2]), 0.0, list[LeaveStep](), DRAIN_S * 0.9
+    while (step := state.next(Situation(seen, False, True), now)) is not None:
+        did.append(step)
+        match step:
+            case Pause(seconds):
+                now += seconds
+                seen = view_of([0, 1, 2]) if now > back_at else seen
+            case StopAdopting():
+                state.bequeath([estate])
+            case Bequeath():
+                seen = seen if now > back_at else view_of([0], [1, 2])
+                state.given(step, True if now > back_at else None)
+            case PushRecords():
+                state.pushed(left_over=False)
+    assert [step.heir for step in did if isinstance(step, Bequeath)] == [node(1), node(2), node(1)]
+    assert not any(isinstance(step, KeepPages | Notice) for step in did)

@@ -246,6 +246,11 @@ class LeaveState:
         if self._heirs is None:
             members = seen.view.closest_active(self._settings.own, HEIRS_TRIED + 1)
             self._heirs = [member.id for member in members if member.id != self._settings.own]
+            # Those that did not answer may have started anew, and be active again in a moment.
+            pause = self._wait(now, NEEDED_PAUSE_S) if not self._heirs else None
+            if pause is not None:
+                self._heirs = None
+                return pause
         estate = self._estates[0]
         if self._heirs:
             return Bequeath(estate, self._heirs.pop(0))
