@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Analysis, Unparsed
-from dhtcrawl.crawl.known_links import CACHE_MAX, KnownDirectory, KnownLinks, Resolved
+from dhtcrawl.crawl.known_links import CACHE_MAX, KnownDirectory, KnownLinks
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.crawl.without_parser import LinksWithoutParser, NotAcked
 from dhtcrawl.loop_state import loop_state
@@ -35,6 +35,29 @@ class Found(NamedTuple):
     final_url: str
     alias: str | None = None  # the target of a seed's redirect, which counts as a seed
     under_way: Sequence[bytes] = ()
+
+
+class _Targets(NamedTuple):
+    """Where the hrefs of a page lead, each of which is there once."""
+
+    base: str
+    known: KnownDirectory
+    hrefs: list[str]
+    keys: list[bytes]  # in the order of the hrefs; b"" where a link is not followed
+    urls: dict[bytes, str]  # of the tasks that no other page of the directory has a link to
+
+    def of(self, wanted: list[bytes]) -> list[tuple[bytes, str]]:
+        """These tasks with their URLs."""
+        if not wanted:
+            return []
+        hrefs = dict(zip(self.keys, self.hrefs, strict=True))
+        return [(key, self.urls.get(key) or self._resolved(hrefs[key])) for key in wanted]
+
+    def _resolved(self, href: str) -> str:
+        plain = self.known.plain.target_of_href(href)
+        target = canonicalize(href, self.base) if plain is None else plain.decode()
+        assert target is not None, "it leads to a task"
+        return target
 
 
 @loop_state
@@ -85,15 +108,18 @@ class Discovery:
         else:
             self._skip(base, analysis.nofollow, SkipReason.NOFOLLOW, skipped)
         self._skip(base, analysis.left, SkipReason.RULES, skipped)
-        found = self._targets(base, follow, skipped)
+        targets = self._targets(base, follow, skipped)
         self._known.keep_bound()
+        found = dict.fromkeys(targets.keys)
+        found.pop(b"", None)
         limit = self._spec.settings.depth
         if 0 <= limit <= depth:
-            skipped.extend((target, SkipReason.DEPTH) for target in found.values())
-            self._known.note_beyond(found)
+            beyond = self._known.beyond(found)
+            skipped.extend((target, SkipReason.DEPTH) for _, target in targets.of(beyond))
+            self._known.note_beyond(beyond)
             return Found([], b"", skipped, url)
         under_way, news = self._not_acknowledged(found, depth + 1)
-        links = [Link(key, found[key], depth + 1, url) for key in news]
+        links = [Link(key, target, depth + 1, url) for key, target in targets.of(news)]
         return Found(links, b"".join(found), skipped, url, under_way=under_way)
 
     def _not_acknowledged(self, keys: Iterable[bytes], depth: int) -> tuple[list[bytes], list[bytes]]:
@@ -102,42 +128,49 @@ class Discovery:
             return [], [key for key in keys if not self._known_to_owner(key, depth)]
         return self._not_acked(keys, depth)
 
-    def _targets(self, base: str, hrefs: list[str], skipped: list[tuple[str, str]]) -> dict[bytes, str]:
-        """The in-scope targets of a page's hrefs, in their order: task key to URL."""
+    def _targets(self, base: str, hrefs: list[str], skipped: list[tuple[str, str]]) -> _Targets:
         known = self._known.of(base)
-        leads = known.hrefs
         # Without their fragments, which no server sees.
-        sent = dict.fromkeys([without_fragment(href) if "#" in href else href for href in hrefs])
-        news = [href for href in sent if href not in leads]
-        if news:
-            own = {href: self._resolve(base, href, known, skipped) for href in news}
-            return {key: url for key, url in [own.get(href) or leads[href] for href in sent] if key}
-        return {key: url for key, url in [leads[href] for href in sent] if key}
+        sent = list(dict.fromkeys([without_fragment(href) if "#" in href else href for href in hrefs]))
+        urls: dict[bytes, str] = {}
+        keys = [
+            self._resolve(base, href, known, urls, skipped) if key is None else key
+            for href, key in zip(sent, map(known.hrefs.get, sent), strict=True)
+        ]
+        return _Targets(base, known, sent, keys, urls)
 
     def forget(self) -> None:
         """Empty the cache, because the scope grew."""
         self._known.forget()
 
-    def _resolve(self, base: str, href: str, known: KnownDirectory, skipped: list[tuple[str, str]]) -> Resolved:
-        """Where a link leads, which is known from now on; in all directories, if it is plain."""
+    def _resolve(
+        self, base: str, href: str, known: KnownDirectory, urls: dict[bytes, str], skipped: list[tuple[str, str]]
+    ) -> bytes:
+        """The task to which a link leads, which is known from now on; in all directories, if it is plain."""
         plain = known.plain.target_of_href(href)
-        target = canonicalize(href, base) if plain is None else plain.decode()
-        if target is None:
-            skipped.append((href[:HREF_SHOWN_CHARS], SkipReason.NOT_A_URL))
-            return self._noted(known, href, Resolved(b"", ""))
-        key = None if plain is None else self._known.task(plain)
-        if key is None:
-            reason = self._scope.refuses(target)
-            if reason is not None:
-                skipped.append((target, reason))
-            key = self._spec.key_of(target) if reason is None else b""
-            if plain is not None:
-                self._known.note_task(plain, key)
-        return self._noted(known, href, Resolved(key, target if key else ""))
+        if plain is None:
+            target = canonicalize(href, base)
+            if target is None:
+                skipped.append((href[:HREF_SHOWN_CHARS], SkipReason.NOT_A_URL))
+            key = b"" if target is None else self._key_of(target, urls, skipped)
+            self._known.note_href(known, href, key)
+            return key
+        task = self._known.task(plain)
+        if task is None:
+            task = self._key_of(plain.decode(), urls, skipped)
+            self._known.note_task(plain, task)
+        self._known.note_plain_href(known, href, task)
+        return task
 
-    def _noted(self, known: KnownDirectory, href: str, resolved: Resolved) -> Resolved:
-        self._known.note_href(known, href, resolved)
-        return resolved
+    def _key_of(self, url: str, urls: dict[bytes, str], skipped: list[tuple[str, str]]) -> bytes:
+        """The task at a URL, which `urls` has from now on; b"" for one that is skipped."""
+        reason = self._scope.refuses(url)
+        if reason is not None:
+            skipped.append((url, reason))
+            return b""
+        key = self._spec.key_of(url)
+        urls[key] = url
+        return key
 
     def _skip(self, base: str, hrefs: list[str], reason: str, skipped: list[tuple[str, str]]) -> None:
         known = self._known.of(base)

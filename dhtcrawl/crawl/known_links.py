@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from dhtcrawl.fetch.plain_links import PlainLinks
 from dhtcrawl.loop_state import loop_state
@@ -25,13 +24,6 @@ TAG_BYTES_MAX = 1_024
 _OF_THE_PAGE = re.compile(r" *(?:https?:)?(?:[?#]| *\Z)|[^\0-\x1f]*[\0-\x1f]", re.IGNORECASE)
 
 
-class Resolved(NamedTuple):
-    """Where a link leads."""
-
-    key: bytes  # empty where the link is not followed, which is noted
-    url: str
-
-
 class KnownDirectory:
     """What is known in one directory; hrefs are without their fragments."""
 
@@ -39,7 +31,7 @@ class KnownDirectory:
 
     def __init__(self, plain: PlainLinks) -> None:
         self.plain = plain
-        self.hrefs: dict[str, Resolved] = {}
+        self.hrefs: dict[str, bytes] = {}  # to the task key; b"" where the link is not followed, which is noted
         self.nofollow: set[str] = set()  # that no robot was to follow, which is noted
         # By the charset of the page: the text of a tag to the task key to which it leads, or b"".
         self.tags: dict[str, dict[bytes, bytes]] = {}
@@ -78,11 +70,15 @@ class KnownLinks:
         self._tasks[url] = key
         self._size += 1 + len(url) // CACHED_CHARS
 
-    def note_href(self, known: KnownDirectory, href: str, resolved: Resolved) -> None:
+    def note_href(self, known: KnownDirectory, href: str, key: bytes) -> None:
         """Remember where a link leads, unless that depends on more than the directory."""
         if _OF_THE_PAGE.match(href) is None:
-            known.hrefs[href] = resolved
-            self._size += 1 + (len(href) + len(resolved.url)) // CACHED_CHARS
+            self.note_plain_href(known, href, key)
+
+    def note_plain_href(self, known: KnownDirectory, href: str, key: bytes) -> None:
+        """The same of a plain link, which depends on nothing else."""
+        known.hrefs[href] = key
+        self._size += 1 + len(href) // CACHED_CHARS
 
     def note_nofollow(self, known: KnownDirectory, href: str) -> None:
         """Remember that it is noted that a link is not followed for its `nofollow`, or for the scope."""

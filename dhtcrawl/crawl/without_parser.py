@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Set
 from typing import NamedTuple
 
 from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Unparsed
-from dhtcrawl.crawl.known_links import TAG_BYTES_MAX, KnownDirectory, KnownLinks, Resolved
+from dhtcrawl.crawl.known_links import TAG_BYTES_MAX, KnownDirectory, KnownLinks
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.fetch.candidates import candidates, outside
 from dhtcrawl.fetch.links import LINKS_MAX, candidate_of
@@ -36,7 +36,7 @@ class _Lead(NamedTuple):
 
     href: str | None  # without its fragment
     nofollow: bool = False
-    resolved: Resolved = Resolved(b"", "")
+    key: bytes = b""  # of the task
     skip: tuple[str, str] | None = None
     plain: bytes = b""  # the URL to which a plain link leads, b"" for one that is none
 
@@ -56,7 +56,7 @@ class _Look(NamedTuple):
         """Where each text leads; b"" where to no task. Of what was `known` before its place has it."""
         tags, leads = self.tags, self.leads
         return [
-            key if key is not None else leads[text].resolved.key if text in leads else tags[text]
+            key if key is not None else leads[text].key if text in leads else tags[text]
             for text, key in zip(self.texts, known, strict=True)
         ]
 
@@ -66,16 +66,14 @@ class _Look(NamedTuple):
         return [(key, self._target(text_of[key])) for key in wanted]
 
     def _target(self, text: bytes) -> str:
-        if text in self.leads:
-            return self.leads[text].resolved.url
         plain = self.known.plain.target_of(text)
         if plain is not None:
             return plain.decode()
         candidate = candidate_of(text)
-        assert candidate is not None, "it led to a task before"
-        assert candidate.href is not None, "it led to a task before"
+        assert candidate is not None, "it leads to a task"
+        assert candidate.href is not None, "it leads to a task"
         target = canonicalize(without_fragment(candidate.href), self.url)
-        assert target is not None, "it led to a task before"
+        assert target is not None, "it leads to a task"
         return target
 
 
@@ -156,8 +154,8 @@ class LinksWithoutParser:
         nofollow = candidate.nofollow and not self._spec.settings.ignore_robots
         if nofollow and href in page.known.nofollow:
             return _Lead(href)
-        resolved = None if nofollow else page.known.hrefs.get(href)
-        return self._resolved(href, nofollow, page) if resolved is None else _Lead(href, nofollow, resolved)
+        key = None if nofollow else page.known.hrefs.get(href)
+        return self._resolved(href, nofollow, page) if key is None else _Lead(href, nofollow, key)
 
     def _resolved(self, href: str, nofollow: bool, page: _Look) -> _Lead | None:
         plain = page.known.plain.target_of_href(href)
@@ -169,7 +167,7 @@ class LinksWithoutParser:
         if reason is not None:
             return _Lead(href, nofollow, skip=(target, reason))
         # Whether the same link is followed elsewhere on the page decides on one with nofollow.
-        return None if nofollow else _Lead(href, nofollow, Resolved(self._spec.key_of(target), target))
+        return None if nofollow else _Lead(href, nofollow, self._spec.key_of(target))
 
     def _unparsed(self, page: _Look, keys: list[bytes], depth: int) -> Unparsed | None:
         unique = dict.fromkeys(keys)
@@ -211,7 +209,7 @@ class LinksWithoutParser:
                     continue
                 skipped[lead.skip] = None
                 self._note_skip(lead, page)
-            self._known.note_tag(page.tags, text, lead.href, lead.resolved.key)
+            self._known.note_tag(page.tags, text, lead.href, lead.key)
         return list(skipped)
 
     def _note_skip(self, lead: _Lead, page: _Look) -> None:
@@ -222,4 +220,4 @@ class LinksWithoutParser:
         if lead.nofollow:
             self._known.note_nofollow(page.known, lead.href)
         else:
-            self._known.note_href(page.known, lead.href, lead.resolved)
+            self._known.note_href(page.known, lead.href, lead.key)

@@ -33,10 +33,10 @@ _PLACE: Final = (
     rf"|nth-(?:last-)?(?:child|of-type)\([ \t]*+{_AN_B}[ \t]*+\))"
 )
 _TESTS: Final = rf"(?:[#.]{_NAME}|{_ATTRIBUTE}|{_PLACE})"
-_PLAIN: Final = rf"(?:(?:{_NAME}|\*){_TESTS}*+|{_TESTS}++)"
+_PLAIN: Final = rf"(?=[^ \t,)])(?:{_NAME}|\*)?+{_TESTS}*+"
 _ANY_OF: Final = rf":(?:not|is)\([ \t]*+{_PLAIN}(?:[ \t]*+,[ \t]*+{_PLAIN})*+[ \t]*+\)"
 _ALL_TESTS: Final = rf"(?:{_TESTS}|{_ANY_OF})"
-_COMPOUND: Final = compile_pattern(rf"(?:(?:{_NAME}|\*){_ALL_TESTS}*+|{_ALL_TESTS}++)")
+_COMPOUND: Final = compile_pattern(rf"(?:{_NAME}|\*)?+{_ALL_TESTS}*+")  # or nothing: what is optional is compiled once
 _COMBINATOR: Final = compile_pattern(r"[ \t]*+([>+~,]?)[ \t]*+")
 _NOTHING: Final = parse("")
 
@@ -102,7 +102,8 @@ def _steps(text: str) -> Iterator[_Step]:
     at, before = 0, " "
     while True:
         compound = _COMPOUND.match(text, at)
-        if compound is None:
+        assert compound is not None, "it may be empty"
+        if compound.end() == at:
             raise ValueError(_what_is_wrong(text, at))
         try:
             _NOTHING.select(compound[0])
