@@ -173,9 +173,7 @@ class Fetches:
         if page.place is None:
             return
         name = scene.ledger.name(page.key)
-        for each, disk in enumerate(scene.ledger.disks):
-            if not disk.has_body(page.key, page.place):
-                continue
+        for each, disk in scene.ledger.with_body(page.key, page.place):
             since = None if each == number else scene.away_since(host, each)
             if since is None:
                 scene.broken("I11", f"{host.name} opened {name} again, though {disk.name} has it")

@@ -8,11 +8,12 @@ taken from the code that merges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.bequests import last_of
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import Place, State, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import link_keys_of
@@ -90,19 +91,14 @@ class DiskBook:
     crawl: CrawlBook | None = field(default=None, init=False)
     lost_at: float | None = field(default=None, init=False)
 
-    def has_body(self, key: bytes, place: Place) -> bool:
-        """Whether the body of a page lies here: the file that its record names, or a copy.
-
-        An heir has it with its page record, which comes last: no node knows of files by
-        one that was cut off while it left.
-        """
+    def bodies(self, key: bytes, place: Place) -> Iterator[Place]:
+        """Where the body of a page may lie here: in the file that its record names, or as a copy."""
         copied = self.copies.get(key)
+        # An heir has it with its page record, which comes last.
         here = place.node == self.node.hex() or key in self.pages
-        return any(
-            self.files.get(each.file, -1) >= each.offset + each.length
-            for each in (place if here else None, copied)
-            if each
-        )
+        for each in (place if here else None, copied):
+            if each is not None and self.files.get(each.file, -1) >= each.offset + each.length:
+                yield each
 
 
 class CrawlBook(NamedTuple):
@@ -157,6 +153,7 @@ class Ledger:
         self.over_at: dict[bytes, float] = {}  # when it became a tombstone somewhere
         self.url: dict[bytes, str] = {}
         self.moved_at = 0.0  # when anything last got further
+        self._bequests: dict[str, tuple[int, str]] = {}  # node that left → number of what it signed last, and its heir
         self._time = time
         self._key_bytes = key_bytes
 
@@ -184,6 +181,7 @@ class Ledger:
                 _note_copy(disk, keys.suffix(full), value)
             elif kind == keys.CRAWL and value is not None:
                 record = unpack(value)
+                self._note_bequests(record.get("bequests", {}))
                 disk.crawl = CrawlBook(record.get("version", 0), record.get("ended", ""))
                 changes = changes._replace(crawl=disk.crawl)
         return changes
@@ -197,6 +195,15 @@ class Ledger:
     def unsent(self) -> set[str]:
         """The URLs of pages that are there, and of whose links some wait to be acknowledged."""
         return {self.url[key] for disk in self.disks if disk.lost_at is None for key in disk.unsent}
+
+    def with_body(self, key: bytes, place: Place) -> Iterator[tuple[int, DiskBook]]:
+        """The disks where the body of a page lies, with their numbers.
+
+        A node that was to be the heir of another, and did not become it, may have rows of that: no record leads there.
+        """
+        for number, disk in enumerate(self.disks):
+            if any(self._leads_to(each.node, disk.node.hex()) for each in disk.bodies(key, place)):
+                yield number, disk
 
     def name(self, key: bytes) -> str:
         return self.url.get(key, key.hex())
@@ -272,6 +279,18 @@ class Ledger:
             and get(keys.FETCHED + full[1:]) is None
         ):
             changes.finished.append(Finished(key, link_keys_of(links, self._key_bytes)))
+
+    def _note_bequests(self, packed: Mapping[str, bytes]) -> None:
+        for node, bequest in last_of(packed).items():
+            self._bequests[node] = max(self._bequests.get(node, (-1, "")), (bequest.number, bequest.heir.hex()))
+
+    def _leads_to(self, node: str, other: str) -> bool:
+        """Whether a place at a node means another one: that node itself, its heir, or the heir's heir."""
+        met = set[str]()
+        while node != other and node not in met:
+            met.add(node)
+            node = self._bequests.get(node, (0, node))[1]
+        return node == other
 
     def _further(self, key: bytes, rank: Rank) -> None:
         self.best[key] = rank

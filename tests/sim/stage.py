@@ -10,6 +10,7 @@ from typing import Any
 
 from dhtcrawl.config import load
 from dhtcrawl.keyspace import placement, url_key
+from dhtcrawl.node_key import PUBLIC_BYTES, SIGNATURE_BYTES
 from dhtcrawl.rpc.membership.hello import NodeState
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.rpc.tasks.messages import Ack, Code, StoreTask
@@ -21,6 +22,7 @@ from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb, Visit
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.bequests import Bequest
 from dhtcrawl.storage.store.records import Place, State, Task, pack
 
 CRAWL = bytes(16)
@@ -121,9 +123,15 @@ class Stage:
         """What a host found on a page is no longer to be sent."""
         self.disks[host].write({keys.FETCHED + CRAWL + url_key(url): None}, sync=False)
 
-    def says(self, host: Any, ended: str, version: int = 1) -> None:
+    def says(self, host: Any, ended: str, version: int = 1, bequests: dict[str, bytes] | None = None) -> None:
         """A host writes down how the crawl stands."""
-        self.disks[host].write({keys.CRAWL + CRAWL: pack({"version": version, "ended": ended})}, sync=False)
+        record = {"version": version, "ended": ended, "bequests": bequests or {}}
+        self.disks[host].write({keys.CRAWL + CRAWL: pack(record)}, sync=False)
+
+    def bequeaths(self, host: Any, heir: Any, number: int = 1) -> None:
+        """An heir writes down that a host left its pages to it."""
+        bequest = Bequest(host.id, heir.id, number, bytes(PUBLIC_BYTES), bytes(SIGNATURE_BYTES))
+        self.says(heir, "", bequests={bequest.name: bequest.packed()})
 
     def keepers(self, url: str) -> list[Any]:
         """Who is to keep a record, its owner first, by the view of the first host."""

@@ -307,6 +307,7 @@ async def test_a_body_that_was_left_to_an_heir_is_lost_with_the_disk_of_the_heir
     stage = Stage()
     holder, heir, owner, *_ = stage.hosts
     place = stage.body(holder, heir)
+    stage.bequeaths(holder, heir)
     stage.asks(holder, stage.url())
     stage.write(stage.url(), owner, state=DONE, place=place)
     holder.swarm = None
@@ -318,12 +319,18 @@ async def test_a_body_that_was_left_to_an_heir_is_lost_with_the_disk_of_the_heir
     assert stage.told == []
 
 
-@pytest.mark.parametrize(("page", "told"), [(True, ["I11"]), (False, [])])
-async def test_an_heir_has_a_body_once_it_has_the_page_record(page: bool, told: list[str]) -> None:
-    """Seed 34 of the random scenarios: a node left while it was cut off, and its heir got half of what it had."""
+@pytest.mark.parametrize(
+    ("page", "heir_number", "told"), [(True, 0, ["I11"]), (False, 0, []), (True, 1, []), (True, None, [])]
+)
+async def test_an_heir_has_a_body_once_it_has_the_page_record(
+    page: bool, heir_number: int | None, told: list[str]
+) -> None:
+    """Or half of what another node left may be there; or all, before it failed and a third one became the heir."""
     stage = Stage()
-    holder, heir, owner, *_ = stage.hosts
-    place = stage.body(holder, heir, page=page)
+    holder, taker, owner, third, *_ = stage.hosts
+    place = stage.body(holder, taker, page=page)
+    if heir_number is not None:
+        stage.bequeaths(holder, (taker, third)[heir_number])
     stage.asks(holder, stage.url())
     stage.write(stage.url(), owner, state=DONE, place=place)
     holder.swarm = None
