@@ -32,7 +32,7 @@ from dhtcrawl.crawl.record_finder import rule_names
 from dhtcrawl.errors import StorageError, UsageError
 from dhtcrawl.storage.archive import archive
 from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable, checked, get_node, put_node, summarise
-from dhtcrawl.storage.collect.foreign import BadRow, Origin, is_archive_file, is_node
+from dhtcrawl.storage.collect.foreign import BadRow, Origin, is_archive_file, is_file_not_left, is_node
 from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows, wanted_files
 from dhtcrawl.storage.collect.gather_aside import drop_aside
 from dhtcrawl.storage.collect.gather_files import IncomingFile, link_file
@@ -244,7 +244,8 @@ class _Gathering:
 
     async def _files(self, node: str) -> None:
         origin = Origin(self._crawl, node, self._record.spec.key_of, left_to(self._record, node))
-        files = await self._source.files(node)
+        # What it has of a node that it did not become the heir of, other nodes have.
+        files = [file for file in await self._source.files(node) if not is_file_not_left(origin, file[0])]
         for name, length in files:
             if not is_archive_file(origin, name) or type(length) is not int or length < 0:
                 raise BadRow(f"names {str(name)[:80]!r} as its archive file, which it cannot be")

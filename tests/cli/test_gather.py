@@ -257,7 +257,7 @@ def test_a_node_that_sends_nonsense_is_named_and_the_others_are_gathered(
 
 
 @pytest.mark.parametrize(
-    "name", ["../../node/store/CURRENT", "a.warc.gz", "", f"{CRAWL.hex()[:12]}-{'0' * 12}-00000.warc.gz", None, 5]
+    "name", ["../../node/store/CURRENT", "a.warc.gz", "", f"{'0' * 12}-{'0' * 12}-00000.warc.gz", None, 5]
 )
 def test_a_node_writes_only_its_own_archive_files(source: FakeSource, out: Path, name: Any) -> None:
     honest, bad, said = source.files, source.parts[0].node, list[str]()
@@ -614,9 +614,25 @@ def test_a_node_that_came_back_and_its_heir_both_have_its_pages(
 
 
 def test_pages_of_a_node_that_left_them_to_nobody_are_not_taken_from_another(swarm: Crawled, tmp_path: Path) -> None:
+    parts, said, out = swarm.copy(), list[str](), tmp_path / "out"
+    known = replace(leave(parts, 0, 1), bequests={})
+    summary = gather_as(known, FakeSource([parts[1], parts[2]]), out, said)
+    assert not summary.complete
+    assert {page["node"] for page in pages(out)} == {parts[1].node, parts[2].node}
+    assert not any(parts[0].node[:12] in path.name for path in (out / "archive").iterdir())
+
+
+@pytest.mark.parametrize("open_stores", [False, True])
+def test_a_node_that_began_to_take_what_another_was_to_leave_is_gathered_whole(
+    swarm: Crawled, source: FakeSource, tmp_path: Path, open_stores: bool
+) -> None:
+    """That one was killed before all was taken, and came back: the files and rows that had come are nothing to tell."""
+    run(source, tmp_path / "all")
     parts, said = swarm.copy(), list[str]()
     known = replace(leave(parts, 0, 1), bequests={})
-    summary = gather_as(known, FakeSource([parts[1], parts[2]]), tmp_path / "out", said)
-    assert not summary.complete
-    assert len(said) == 1
-    assert parts[1].node[:12] in said[0]
+    for kind in (keys.PAGE, keys.SKIPPED):
+        parts[1].put(kind + CRAWL + page_key(parts[0]), None)
+    summary = gather_as(known, FakeSource(parts, open_stores=open_stores), tmp_path / "out", said)
+    assert said == []
+    assert (summary.complete, summary.refetches) == (True, 0)
+    assert outputs(tmp_path / "out") == outputs(tmp_path / "all")

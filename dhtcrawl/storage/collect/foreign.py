@@ -4,6 +4,9 @@ A node may be broken, of a later version, or lie. So its rows are checked before
 is written: they must not make the outputs fail, nor speak for another node, unless
 that node left its pages to the sender. A record must stand under the key of its URL,
 a place must be in an archive file of the sender. Pure; only `BadRow` is raised.
+
+A node that was to be another's heir, and got only a part, has sound rows and files that
+are not its own to tell of: `NotLeft`, which says nothing against the rest.
 """
 
 from __future__ import annotations
@@ -29,11 +32,16 @@ NUMBER_MAX = (1 << 64) - 1
 
 _PLAIN = (str, int, bool, type(None))  # what a line of JSON can hold
 _NODE = re.compile(r"[0-9a-f]{40}")
+_FILE_OF = re.compile(rf"([0-9a-f]{{12}})-([0-9a-f]{{12}})-{NUMBERED.pattern}", re.ASCII)
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 
 
 class BadRow(Exception):
     """A row is not one that a sound node of this version sends; one line that says what is wrong."""
+
+
+class NotLeft(BadRow):
+    """A page, or what lies beside it, of a node that did not leave it to the sender."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,17 @@ def is_node(text: object) -> bool:
 def is_archive_file(origin: Origin, name: object) -> bool:
     """Whether a name is one that an archive file of the sender may have; never one with a directory in it."""
     return origin.author_of(name) is not None
+
+
+def is_file_not_left(origin: Origin, name: object) -> bool:
+    """Whether a name is one that an archive file may have of a node which did not leave it to the sender."""
+    return author_of(origin.crawl, name) is not None and not is_archive_file(origin, name)
+
+
+def author_of(crawl: bytes, name: object) -> str | None:
+    """How the id begins of the node whose archive file has this name; None if it is no name of such a file."""
+    found = _FILE_OF.fullmatch(name) if isinstance(name, str) else None
+    return found[2] if found is not None and found[1] == crawl.hex()[:12] else None
 
 
 def read_task(origin: Origin, key: bytes, value: bytes) -> Task:
@@ -164,6 +183,8 @@ def _entry(origin: Origin, key: bytes, value: bytes, what: str, known: str | Non
             raise _bad(what, key)
     match fields.get("place"):
         case [node, file, int(offset), int(length)]:
+            if is_node(node) and node not in origin.authors and author_of(origin.crawl, file) == node[:12]:
+                raise NotLeft(f"sent a {what} of node {node[:12]}, which has not left it its pages")
             _need(isinstance(node, str) and origin.author_of(file) == node, what, key)
             _need(_is_place(Place(node, file, offset, length)), what, key)
         case _:

@@ -38,7 +38,7 @@ from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.archive.body_copies import COPY_FIELD
 from dhtcrawl.storage.collect import foreign
 from dhtcrawl.storage.collect.export import PART_BYTES
-from dhtcrawl.storage.collect.foreign import BadRow, Origin
+from dhtcrawl.storage.collect.foreign import BadRow, NotLeft, Origin
 from dhtcrawl.storage.collect.gather_aside import WHOLE, aside, by_key, of_key
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import (
@@ -99,7 +99,8 @@ def merge_rows(
     """Add a batch of a node's rows to the collection; `key_of` gives a URL's task key.
 
     `left` names the nodes that left their pages to this one: such pages still stand
-    under the node that fetched them, and have to come before their link keys.
+    under the node that fetched them, and have to come before their link keys. What is
+    of others is passed over: it was to be their heir, and did not get all.
 
     Raises:
         BadRow: a row is not one that a node sends; the transaction must write nothing.
@@ -111,7 +112,10 @@ def merge_rows(
     for row in rows:
         match row:
             case [bytes(suffix), bytes(value)]:
-                how(txn, origin, suffix, value)
+                try:
+                    how(txn, origin, suffix, value)
+                except NotLeft:
+                    continue  # that node has it, or its heir; or it was fetched again
             case _:
                 raise BadRow("sent a row that is no pair of bytes")
 
