@@ -22,6 +22,7 @@ from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies.adopt import Adoption
+from dhtcrawl.swarm.bodies.copy_service import SPARE_BYTES
 from dhtcrawl.swarm.calls.bodies import Adopt
 from dhtcrawl.swarm.calls.words import Done
 from swarm.fake_peers import FakePeers, node, view_of
@@ -149,6 +150,22 @@ async def test_copies_of_others_pages_come_over_only_where_there_are_any() -> No
     assert heir.archive.files[copies] == b"copies"
     await adopt(leaver, other)
     assert all(other.rows(kind) == {} for kind in keys.COPIES)
+
+
+async def test_what_there_is_no_room_for_is_refused_and_what_is_here_needs_none() -> None:
+    """A disk that is full ends a node, then the next one that is asked to take the same pages."""
+    leaver, heir = leaving(), Side()
+    needed = sum(map(len, leaver.archive.files.values()))
+    heir.archive.free = needed + SPARE_BYTES - 1
+    refused = await adopt(leaver, heir)
+    assert isinstance(refused, Refused)
+    assert (refused.reason, heir.told, heir.archive.files) == ("not-adopted", [], {})
+    heir.archive.free += 1
+    assert await adopt(leaver, heir) == Done()
+    heir.archive.free = SPARE_BYTES
+    assert await adopt(leaver, heir) == Done()
+    heir.archive.free -= 1
+    assert isinstance(await adopt(leaver, heir), Refused), "nor is there room for rows"
 
 
 async def test_what_the_heir_fetched_itself_stays_as_it_is() -> None:

@@ -26,6 +26,7 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.storage.archive.archive import lengths
 from dhtcrawl.storage.archive.names import COPIES
 from dhtcrawl.storage.collect.export import Row
 from dhtcrawl.storage.collect.facts import Unreachable
@@ -37,6 +38,7 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.swarm.bodies.copy_service import SPARE_BYTES
 from dhtcrawl.swarm.bodies.copying import BodyCopies
 from dhtcrawl.swarm.bodies.peer_source import PeerSource
 from dhtcrawl.swarm.calls import bodies as calls
@@ -46,6 +48,10 @@ from dhtcrawl.swarm.calls.words import Done
 KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)
 KINDS_OF_COPIES = (keys.COPY_LINKS, keys.COPY)  # where a crawl makes copies; after them, who has those of the pages
 _FILE = re.compile(rf"[0-9a-f]{{12}}-{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
+
+
+class _NoRoom(Exception):
+    """The disk has no room for what another node leaves; one line that says so."""
 
 
 class Bequests(Protocol):
@@ -148,7 +154,7 @@ class Adoption:
                     await self._take_holders(node, source, crawl)
                 await self._take_counters(node, source, crawl)
                 await self._bequests.bequeathed(crawl, bequest)
-        except (Unreachable, BadRow) as error:
+        except (Unreachable, BadRow, _NoRoom) as error:
             return Refused("not-adopted", str(error))
         except TimeoutError:
             return Refused("not-adopted", "this node leaves, too")
@@ -158,17 +164,27 @@ class Adoption:
         return Done()
 
     async def _take_files(self, node: bytes, source: PeerSource, crawl: bytes) -> None:
-        for name, length in await source.files(node):
+        prefix, files = f"{crawl.hex()[:12]}-", await source.files(node)
+        for name, _ in files:
+            if not (name.startswith(prefix) and _FILE.fullmatch(name[len(prefix) :])):
+                raise BadRow(f"{name[:80]!r} is no name of an archive file")
+        own = f"{prefix}{self._peers.node_id.hex()[:12]}-"
+        # Our own, which `node` took once as our heir, are no shorter here, and open.
+        files = [file for file in files if not file[0].startswith(own)]
+        missing: list[tuple[str, int]] = await self._committer.submit(partial(_missing, crawl=crawl, files=files))
+        needed = sum(length for _, length in missing)
+        for name, length in missing:
+            await self._need_room(crawl, needed)
             await self._take_file(node, source, crawl, name, length)
+            needed -= length
+
+    async def _need_room(self, crawl: bytes, needed: int = 0) -> None:
+        """Go on only where so much fits on the disk: one that is full ends a node, and the next heir may have room."""
+        archive = self._archive_of(crawl)
+        if await self._committer.submit(lambda _: archive.free_bytes()) < needed + SPARE_BYTES:
+            raise _NoRoom("there is no room on this node's disk")
 
     async def _take_file(self, node: bytes, source: PeerSource, crawl: bytes, name: str, length: int) -> None:
-        prefix = f"{crawl.hex()[:12]}-"
-        if not (name.startswith(prefix) and _FILE.fullmatch(name[len(prefix) :])):
-            raise BadRow(f"{name[:80]!r} is no name of an archive file")
-        if name.startswith(f"{prefix}{self._peers.node_id.hex()[:12]}-"):
-            return  # our own, which `node` took once as our heir: ours is no shorter, and open
-        if await self._committer.submit(partial(_committed, crawl=crawl, name=name)) >= length:
-            return  # taken before
         archive = self._archive_of(crawl)
         file: AppendFile = await self._committer.submit(lambda _: archive.open(name, 0))
         try:
@@ -180,6 +196,7 @@ class Adoption:
 
     async def _take_rows(self, node: bytes, source: PeerSource, crawl: bytes, kind: bytes) -> None:
         async for rows in whole_rows(partial(source.rows, node, kind), kind):
+            await self._need_room(crawl)
             await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=rows, node=node))
 
     async def _take_holders(self, node: bytes, source: PeerSource, crawl: bytes) -> None:
@@ -202,10 +219,10 @@ class Adoption:
         await self._committer.submit(lambda txn: txn.put(key, pack(counters)))
 
 
-def _committed(txn: Txn, *, crawl: bytes, name: str) -> int:
-    value = txn.get(keys.ARCHIVE + crawl + name.encode())
-    length: int = -1 if value is None else unpack(value)
-    return length
+def _missing(txn: Txn, *, crawl: bytes, files: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Those of a node's files, with their lengths, that were not taken before."""
+    here = lengths(txn, crawl)
+    return [(name, length) for name, length in files if here.get(name, -1) < length]
 
 
 def _finish(txn: Txn, *, file: AppendFile, crawl: bytes, length: int) -> None:

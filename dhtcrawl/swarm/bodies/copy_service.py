@@ -37,7 +37,7 @@ from dhtcrawl.swarm.bodies.copy_tracker import CopyCode
 from dhtcrawl.swarm.bodies.peer_source import PeerSource
 from dhtcrawl.swarm.calls import bodies as calls
 
-# What copies leave free on the disk, for this node's own pages and its store.
+# What copies, and pages of nodes that leave, leave free on the disk, for this node's own pages and its store.
 SPARE_BYTES: Final = 64 << 20
 FETCHES_MAX: Final = 2
 TIMEOUT_S: Final = 30.0
