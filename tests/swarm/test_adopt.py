@@ -197,6 +197,25 @@ async def test_to_be_left_the_same_twice_is_to_be_left_it_once() -> None:
     assert before == (dict(heir.engine.scan(b"", b"\xff")), {n: bytes(d) for n, d in heir.archive.files.items()})
 
 
+@pytest.mark.parametrize("cut", [False, True])
+async def test_a_file_that_has_grown_goes_on_and_what_was_taken_of_it_stays(cut: bool) -> None:
+    """The leaving node is killed while it gives the rest: records of its pages lead to what came before."""
+    leaver, heir = leaving(), Side()
+    await adopt(leaver, heir)
+    before = bytes(heir.archive.files[name_of(LEAVER)])
+    leaver.file(name_of(LEAVER), before + bytes(200))
+    if cut:
+        del heir.archive.files[name_of(LEAVER)][200:]  # from outside
+
+    def gone(args: dict[str, Any]) -> Any:
+        return Refused("no-file")
+
+    assert isinstance(await adopt(leaver, heir, export_chunk=gone), Refused)
+    assert (heir.archive.files[name_of(LEAVER)] == before) is not cut
+    assert await adopt(leaver, heir) == Done()
+    assert heir.archive.files == leaver.archive.files
+
+
 async def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> None:
     names: list[Any] = ["../x", "x.warc.gz", ".hidden", 7, f"{CRAWL.hex()[:12]}-../../x-00000.warc.gz"]
     nonsense: list[dict[str, Any]] = [

@@ -17,7 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.errors import StorageError
@@ -52,6 +52,14 @@ _FILE = re.compile(rf"[0-9a-f]{{12}}-{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
 
 class _NoRoom(Exception):
     """The disk has no room for what another node leaves; one line that says so."""
+
+
+class _Missing(NamedTuple):
+    """What is to be taken of a file."""
+
+    name: str
+    begin: int
+    length: int  # of the file
 
 
 class Bequests(Protocol):
@@ -171,12 +179,13 @@ class Adoption:
         own = f"{prefix}{self._peers.node_id.hex()[:12]}-"
         # Our own, which `node` took once as our heir, are no shorter here, and open.
         files = [file for file in files if not file[0].startswith(own)]
-        missing: list[tuple[str, int]] = await self._committer.submit(partial(_missing, crawl=crawl, files=files))
-        needed = sum(length for _, length in missing)
-        for name, length in missing:
+        find: Any = partial(_missing, crawl=crawl, archive=self._archive_of(crawl), files=files)
+        missing: list[_Missing] = await self._committer.submit(find)
+        needed = sum(file.length - file.begin for file in missing)
+        for file in missing:
             await self._need_room(crawl, needed)
-            await self._take_file(node, source, crawl, name, length)
-            needed -= length
+            await self._take_file(node, source, crawl, file)
+            needed -= file.length - file.begin
 
     async def _need_room(self, crawl: bytes, needed: int = 0) -> None:
         """Go on only where so much fits on the disk: one that is full ends a node, and the next heir may have room."""
@@ -184,12 +193,12 @@ class Adoption:
         if await self._committer.submit(lambda _: archive.free_bytes()) < needed + SPARE_BYTES:
             raise _NoRoom("there is no room on this node's disk")
 
-    async def _take_file(self, node: bytes, source: PeerSource, crawl: bytes, name: str, length: int) -> None:
-        archive = self._archive_of(crawl)
-        file: AppendFile = await self._committer.submit(lambda _: archive.open(name, 0))
+    async def _take_file(self, node: bytes, source: PeerSource, crawl: bytes, missing: _Missing) -> None:
+        archive, (name, begin, length) = self._archive_of(crawl), missing
+        file: AppendFile = await self._committer.submit(lambda _: archive.open(name, begin))
         try:
             chunk = partial(source.chunk, node)
-            await bring_bytes(self._committer, chunk, name, 0, length, lambda _, data: file.append(data))
+            await bring_bytes(self._committer, chunk, name, begin, length, lambda _, data: file.append(data))
             await self._committer.submit(partial(_finish, file=file, crawl=crawl, length=length))
         finally:
             await self._committer.submit(lambda _: file.close())
@@ -219,10 +228,19 @@ class Adoption:
         await self._committer.submit(lambda txn: txn.put(key, pack(counters)))
 
 
-def _missing(txn: Txn, *, crawl: bytes, files: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Those of a node's files, with their lengths, that were not taken before."""
+def _missing(txn: Txn, *, crawl: bytes, archive: Directory, files: Sequence[tuple[str, int]]) -> list[_Missing]:
+    """Those of a node's files that are to be taken; one that has grown goes on, as rows here lead to what was taken."""
     here = lengths(txn, crawl)
-    return [(name, length) for name, length in files if here.get(name, -1) < length]
+    wanted = [(name, here.get(name, -1), length) for name, length in files]
+    return [_Missing(name, _whole(archive, name, taken), length) for name, taken, length in wanted if taken < length]
+
+
+def _whole(archive: Directory, name: str, taken: int) -> int:
+    """How much was taken of a file; 0 of one that is cut or away since, so that it is taken anew."""
+    try:
+        return taken if taken > 0 and archive.read(name, taken - 1, 1) else 0
+    except StorageError:
+        return 0
 
 
 def _finish(txn: Txn, *, file: AppendFile, crawl: bytes, length: int) -> None:
