@@ -70,6 +70,9 @@ class Leaver:
     def start_no_more(self) -> None:
         self.did.append("starts nothing more")
 
+    async def stop(self) -> None:
+        self.did.append("ends its crawls")
+
     def get(self, crawl: bytes) -> CrawlRecord:
         return self.record
 
@@ -192,6 +195,19 @@ async def test_pages_that_came_before_any_wave_of_the_coordinator_have_an_heir_t
     leaver = Leaver(participants=[])
     await leaver.part.run()
     assert len(leaver.asked) == 2
+
+
+@pytest.mark.parametrize("drains", [False, True])
+async def test_the_heir_gets_pages_that_came_after_draining_had_ended_in_vain(drains: bool) -> None:
+    """Their records lead to it, and no page comes after it was told of the last."""
+    leaver = Leaver(depth=-1)
+    leaver.draining = True
+    if drains:
+        asyncio.get_running_loop().call_later(DRAIN_S / 2, setattr, leaver, "draining", False)
+    await leaver.part.run()
+    pages = ("pages", leaver.asked[0], False)
+    late = [] if drains else ["ends its crawls", pages]
+    assert leaver.did[2:] == [pages, "disowns", "records", *late, "goodbye"]
 
 
 @pytest.mark.parametrize("what", ["draining", "busy"])

@@ -69,8 +69,8 @@ class Leave:
 
     async def _do(self, step: steps.LeaveStep) -> None:
         match step:
-            case steps.StartNothing():
-                self._runs.start_no_more()
+            case steps.StartNothing() | steps.EndRuns():
+                await self._quieten(step)
             case Pause(seconds):
                 await asyncio.sleep(seconds)
             case steps.Notice(text, warning):
@@ -89,6 +89,12 @@ class Leave:
                 self._state.pushed(left_over=bool(self._handed.refused or self._handed.needed))
             case steps.SayGoodbye():
                 await self._gossip.leave()
+
+    async def _quieten(self, step: steps.StartNothing | steps.EndRuns) -> None:
+        if isinstance(step, steps.StartNothing):
+            self._runs.start_no_more()
+        else:
+            await self._runs.stop()
 
     async def _settle(self, step: steps.Bequeath | steps.KeepPages) -> None:
         crawl = step.estate.crawl

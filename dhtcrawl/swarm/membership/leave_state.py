@@ -1,6 +1,6 @@
 """How a node leaves: what it does next, and for how long it waits (design invariants I4, I5, I11). Pure.
 
-    DRAINING ──▶ STAYING ──▶ BEQUEATHING ──▶ DISOWNING ──▶ HANDING_OVER ──▶ UPDATING ──▶ GONE
+    DRAINING ──▶ STAYING ──▶ BEQUEATHING ──▶ DISOWNING ──▶ HANDING_OVER ──▶ ENDING ──▶ UPDATING ──▶ GONE
 
     DRAINING      starts nothing more, and waits until what was begun is over and its backups know
     STAYING       waits, where all others are joining, until one of them owns: with the last owner gone they would
@@ -11,7 +11,9 @@
     DISOWNING     owns nothing from here on, and tells every neighbour so
     HANDING_OVER  pushes each record to the nodes that are to keep it; once more after a while, where one did not answer
                   (it may be dead, and its place another's in a moment) or a record still has to send its links
-    UPDATING      gives the heirs the shorter ways to pages that were found meanwhile, then says LEFT
+    ENDING        where draining ended in vain: ends what is under way, so that no page comes from here on
+    UPDATING      gives the heirs the shorter ways to pages that were found meanwhile, and pages that came after
+                  draining had ended in vain, then says LEFT
     GONE          asks for nothing more
 
 Each phase that waits begins no pause after `drain_s`, nor when the node was asked once more to leave (`hasten`). Then
@@ -118,12 +120,27 @@ class PushRecords:
 
 
 @dataclass(frozen=True)
+class EndRuns:
+    """End all crawls here: they write what they have, and give up the rest."""
+
+
+@dataclass(frozen=True)
 class SayGoodbye:
     """Tell the others that this node has left."""
 
 
 LeaveStep: TypeAlias = (
-    StartNothing | Pause | Notice | StopAdopting | Bequeath | KeepPages | Disown | Greet | PushRecords | SayGoodbye
+    StartNothing
+    | Pause
+    | Notice
+    | StopAdopting
+    | Bequeath
+    | KeepPages
+    | Disown
+    | Greet
+    | PushRecords
+    | EndRuns
+    | SayGoodbye
 )
 
 
@@ -135,6 +152,7 @@ class LeavePhase(Enum):
     BEQUEATHING = "bequeathing"
     DISOWNING = "disowning"
     HANDING_OVER = "handing over"
+    ENDING = "ending"
     UPDATING = "updating"
     GONE = "gone"
 
@@ -289,15 +307,20 @@ class LeaveState:
             return PushRecords()
         pause = self._wait(now, NEEDED_PAUSE_S) if self._left_over else None
         if pause is None:
-            self._enter(LeavePhase.UPDATING)
+            self._enter(LeavePhase.ENDING)
         self._left_over = None
         return pause
+
+    def _end(self, seen: Situation, now: float) -> LeaveStep | None:
+        self._enter(LeavePhase.UPDATING)
+        return None if self.drained else EndRuns()
 
     def _update(self, seen: Situation, now: float) -> LeaveStep | None:
         while self._given:
             gift = next(iter(self._given))
             del self._given[gift]
-            if gift.estate.depth_matters:
+            # What did not end while draining may have ended since, as a page that the heir has not.
+            if gift.estate.depth_matters or not self.drained:
                 return replace(gift, again=True)
         self._enter(LeavePhase.GONE)
         return SayGoodbye()
@@ -308,5 +331,6 @@ class LeaveState:
         LeavePhase.BEQUEATHING: _bequeath,
         LeavePhase.DISOWNING: _disown,
         LeavePhase.HANDING_OVER: _hand_over,
+        LeavePhase.ENDING: _end,
         LeavePhase.UPDATING: _update,
     }
