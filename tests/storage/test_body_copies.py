@@ -140,8 +140,9 @@ def test_a_copy_counts_only_for_the_fetch_that_it_is_of(nodes: tuple[Part, Part]
     first, second = nodes
     second.copy(first, A)
     fields = unpack(parcel(first).record)
-    held = partial(body_copies.held, crawl=CRAWL, key=KEY)
+    held = partial(body_copies.held, crawl=CRAWL, key=KEY, leads_here={second.node})
     assert second.store.run(partial(held, fields=fields)) is not None
+    assert second.store.run(partial(held, fields=fields, leads_here={first.node})) is None
     for name in ("node", "fetched_at", "payload_digest"):
         assert second.store.run(partial(held, fields={**fields, name: "another"})) is None
     assert first.store.run(partial(held, fields=fields)) is None

@@ -115,6 +115,22 @@ async def test_of_those_who_took_what_a_node_left_its_heir_lets_it_stand_in() ->
         assert key in failed.copies()
 
 
+async def test_what_came_of_a_node_that_left_to_another_is_no_copy_and_is_taken_anew() -> None:
+    """It was killed before this one had all that it left, so its copy would never stand in here."""
+    async with a_world(3) as world:
+        (key,) = await copied(world, 1)
+        author = world.all[0]
+        left, failed = (world.nodes[each] for each in world.closest(placement(key), author.id))
+        rows = {kind + CRAWL + key: left.engine.get(kind + CRAWL + key) for kind in keys.COPIES[:2]}
+        failed.engine.write(rows, sync=False)
+        world.remove(world.all.index(left))
+        assert await author.copy(key, again=True) == {key: (failed.id,)}
+        world.remove(0)
+        place = found_in(await seek(failed, CRAWL, [key]))[key]
+        assert place.node == failed.id.hex()
+        assert place.file in failed.directory.files
+
+
 async def test_who_is_far_from_the_key_is_not_waited_for() -> None:
     key = SPEC.key_of(url(1))
     number = int.from_bytes(placement(key), "big")

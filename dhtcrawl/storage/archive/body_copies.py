@@ -100,13 +100,14 @@ def is_page(stream: BinaryIO, fields: Fields, length: int) -> bool:
 # At a node with copies
 
 
-def held(txn: Txn, crawl: bytes, key: bytes, fields: Fields) -> Place | None:
-    """The place of a copy of this very fetch on this node, or None."""
+def held(txn: Txn, crawl: bytes, key: bytes, fields: Fields, leads_here: Container[str]) -> Place | None:
+    """The place of a copy of this very fetch on this node, or None; only one that may stand in (`stand_in`) is one."""
     value = txn.get(keys.COPY + crawl + key)
     ours = None if value is None else unpack(value)
     if ours is None or any(ours.get(name) != fields.get(name) for name in _FETCH):
         return None
-    return Place(*ours["place"])
+    place = Place(*ours["place"])
+    return place if place.node in leads_here else None
 
 
 def put_copy(txn: Txn, crawl: bytes, key: bytes, fields: Fields, links: bytes, place: Place) -> None:

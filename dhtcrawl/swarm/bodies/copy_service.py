@@ -93,15 +93,17 @@ class CopyService:
                 body_copies.stand_in,
                 crawl=self._record().crawl_id,
                 task_keys=args.keys,
-                leads_here=nodes_of(self._record(), self._peers.node_id.hex(), self._is_member),
+                leads_here=self._leads_here(),
             )
             found = await self._committer.submit(write)
             return calls.PagesFound(tuple(calls.FoundRow(key, calls.BodyPlace(*place)) for key, place in found))
         finally:
             self.busy -= 1
 
-    def _is_member(self, node: str) -> bool:
-        return bytes.fromhex(node) in self._peers.view
+    def _leads_here(self) -> frozenset[str]:
+        """The nodes, in hex, whose places mean this one."""
+        view = self._peers.view
+        return nodes_of(self._record(), self._peers.node_id.hex(), lambda node: bytes.fromhex(node) in view)
 
     async def on_copy(self, asker: bytes, args: calls.CopyPages) -> calls.CopyCodes | Refused:
         """The handler of `copy_pages`."""
@@ -121,7 +123,13 @@ class CopyService:
         sound = await self._offload(partial(_sound, sent))
         archive = await self._archive()
         write: Any = partial(
-            _write, crawl=record.crawl_id, archive=archive, directory=self._directory, sent=sent, sound=sound
+            _write,
+            crawl=record.crawl_id,
+            archive=archive,
+            directory=self._directory,
+            sent=sent,
+            sound=sound,
+            leads_here=self._leads_here(),
         )
         codes: list[CopyCode | None] = await self._committer.submit(write)
         found = []
@@ -152,7 +160,7 @@ class CopyService:
         source = PeerSource(self._peers, crawl, TIMEOUT_S)
         links = row.links if row.links is not None else await self._fetch_links(source, asker, row.key)
         put = partial(body_copies.put_copy, crawl=crawl, key=row.key, fields=fields, links=links)
-        held: Any = partial(body_copies.held, crawl=crawl, key=row.key, fields=fields)
+        held: Any = partial(body_copies.held, crawl=crawl, key=row.key, fields=fields, leads_here=self._leads_here())
         place: Place | None = await self._committer.submit(held)
         if place is not None:
             there = place
@@ -241,12 +249,13 @@ def _write(
     directory: Directory,
     sent: Sequence[_Sent | None],
     sound: Sequence[bool],
+    leads_here: frozenset[str],
 ) -> list[CopyCode | None]:
     """Write what there is room for; a code for each page, None for one that has to be fetched."""
     room = directory.free_bytes() - SPARE_BYTES
     codes: list[CopyCode | None] = []
     for page, is_sound in zip(sent, sound, strict=True):
-        place = None if page is None else body_copies.held(txn, crawl, page.row.key, page.fields)
+        place = None if page is None else body_copies.held(txn, crawl, page.row.key, page.fields, leads_here)
         code = _first_look(page, place is not None, is_sound, room)
         if code is CopyCode.HAS_IT:
             assert page is not None
