@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from storage.stores import CRAWL
+from storage.stores import CRAWL, SPEC
 
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.storage.collect import export
-from dhtcrawl.storage.store import bequests, keys
+from dhtcrawl.storage.store import bequests, catalog, keys
 from dhtcrawl.storage.store.bequests import Bequest
 from dhtcrawl.storage.store.committer import GroupRunner
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies.adopt import Adoption
 from dhtcrawl.swarm.bodies.copy_service import SPARE_BYTES
+from dhtcrawl.swarm.bodies.exports import counters_of
 from dhtcrawl.swarm.calls.bodies import Adopt
 from dhtcrawl.swarm.calls.words import Done
 from swarm.fake_peers import FakePeers, node, view_of
@@ -103,7 +106,6 @@ class Side:
             "export_rows": rows,
             "export_files": files,
             "export_chunk": chunk,
-            "export_facts": lambda args: {"counters": {"pages": 7}},
         }
 
 
@@ -119,6 +121,7 @@ def leaving() -> Side:
     side = Side()
     side.file(name_of(LEAVER), bytes(range(250)))
     side.file(name_of(LEAVER, 1), b"more")
+    side.put(keys.COUNTERS, b"", pack({"pages": 7}))
     for number in range(50):
         key = number.to_bytes(20, "big")
         side.put(keys.PAGE, key, pack({"url": str(number)}))
@@ -150,6 +153,45 @@ async def test_copies_of_others_pages_come_over_only_where_there_are_any() -> No
     assert heir.archive.files[copies] == b"copies"
     await adopt(leaver, other)
     assert all(other.rows(kind) == {} for kind in keys.COPIES)
+
+
+def knows(side: Side, own: bytes, *left: tuple[bytes, bytes, int]) -> None:
+    """What a node's store has of the crawl: who left its pages to whom, as the so-manieth bequest."""
+    made = [bequests.made(SimKey(leaver), CRAWL, heir, number) for leaver, heir, number in left]
+    writes: dict[bytes, bytes | None] = {}
+    txn = Txn(side.engine, writes)
+    catalog.mark_swarm(txn, own.hex())
+    catalog.put_crawl(txn, CrawlRecord(CRAWL, SPEC, bytes(16), bequests={each.name: each.packed() for each in made}))
+    side.engine.write(writes, sync=False)
+
+
+async def test_what_a_node_counted_that_left_is_its_heirs_to_tell_until_it_is_back_or_has_another() -> None:
+    leaver, heir = leaving(), Side()
+    heir.put(keys.COUNTERS, b"", pack({"pages": 2}))
+    await adopt(leaver, heir)
+    elsewhere = (LEAVER, node(2), 2)
+    for left, pages in (
+        ([], 2),
+        ([(LEAVER, LEFT_TO, 1)], 9),
+        ([(LEAVER, LEFT_TO, 1), (LEAVER, LEAVER, 2)], 2),
+        ([(LEAVER, LEFT_TO, 1), elsewhere], 2),
+        ([elsewhere, (node(2), LEFT_TO, 1)], 9),
+    ):
+        knows(heir, LEFT_TO, *left)
+        assert counters_of(heir.txn(), crawl=CRAWL) == {"pages": pages}, left
+
+
+async def test_what_others_counted_comes_along_each_by_itself_and_not_what_the_heir_did_itself() -> None:
+    leaver, heir, earlier = leaving(), Side(), node(3)
+    heir.put(keys.COUNTERS, b"", pack({"pages": 2}))
+    for other, pages in ((earlier, 5), (LEFT_TO, 1)):
+        leaver.put(keys.COUNTERS, other, pack({"pages": pages}))
+    await adopt(leaver, heir)
+    chain = [(earlier, LEAVER, 1), (LEAVER, LEFT_TO, 1)]
+    knows(heir, LEFT_TO, *chain)
+    assert counters_of(heir.txn(), crawl=CRAWL) == {"pages": 2 + 7 + 5}
+    knows(heir, LEFT_TO, *chain, (earlier, earlier, 2))
+    assert counters_of(heir.txn(), crawl=CRAWL) == {"pages": 2 + 7}
 
 
 async def test_what_there_is_no_room_for_is_refused_and_what_is_here_needs_none() -> None:
@@ -224,6 +266,18 @@ async def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> Non
         {"export_files": lambda args: {"files": ((name_of(LEAVER, 1), 4),)}},  # for ever
         {"export_rows": lambda args: {"rows": (), "cursor": b""}},  # for ever
         {"export_rows": lambda args: {"rows": ((1, 2),), "cursor": None}},
+        *(
+            {"export_rows": lambda args, row=row: {"rows": (row,) * (args["kind"] == keys.COUNTERS), "cursor": None}}
+            for row in (
+                (b"", pack({"pages": "7"})),
+                (b"", pack({5: 7})),
+                (b"", pack({"a name": 7})),
+                (b"", pack({"pages": 2**63})),
+                (b"", pack({"pages": math.nan})),
+                (b"", pack({str(number): 1 for number in range(81)})),
+                (b"short", pack({"pages": 7})),
+            )
+        ),
         {"export_chunk": lambda args: {"data": b""}},
         {"export_chunk": lambda args: Refused("no-file")},
     ]
@@ -324,9 +378,9 @@ async def test_pages_with_too_few_copies_are_the_heirs_to_count_and_once() -> No
     heir.put(keys.HOLDERS, b"o" * 20, node(3))  # it counts that one
     for key, holders in ((b"a", b""), (b"b", node(2)), (b"c", node(2) + node(3)), (b"o", b"")):
         leaver.put(keys.HOLDERS, key * 20, holders)
-    told = {"export_facts": lambda args: {"counters": {"pages": 7, "pages_undercopied": 3}}}
+    leaver.put(keys.COUNTERS, b"", pack({"pages": 7, "pages_undercopied": 3}))
     for _ in range(2):
-        assert await adopt(leaver, heir, copies=True, **told) == Done()
+        assert await adopt(leaver, heir, copies=True) == Done()
         assert counters.pages_undercopied == 1 + 2
     assert heir.rows(keys.HOLDERS) == leaver.rows(keys.HOLDERS) | {b"o" * 20: node(3)}
     assert unpack(heir.rows(keys.COUNTERS)[LEAVER]) == {"pages": 7, "pages_undercopied": 0}

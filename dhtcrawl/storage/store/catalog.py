@@ -109,10 +109,15 @@ def _read(crawl: bytes, fields: dict[str, Any]) -> CrawlRecord:
         ) from error
 
 
+def get_crawl(txn: Txn, crawl: bytes) -> CrawlRecord | None:
+    """A crawl's record; None of one that is not known."""
+    value = txn.get(keys.key(keys.CRAWL, crawl))
+    return None if value is None else _read(crawl, unpack(value))
+
+
 def depth_matters(txn: Txn, crawl: bytes) -> bool:
     """Whether a smaller depth of a page may bring further links into scope; not in a crawl that is not known."""
-    value = txn.get(keys.key(keys.CRAWL, crawl))
-    record = None if value is None else _read(crawl, unpack(value))
+    record = get_crawl(txn, crawl)
     return record is not None and record.depth_matters
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -26,6 +26,7 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.archive.archive import lengths
 from dhtcrawl.storage.archive.names import COPIES
 from dhtcrawl.storage.collect.export import Row
@@ -35,6 +36,7 @@ from dhtcrawl.storage.collect.transfer import bring_bytes, whole_rows
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.bequests import Bequest
 from dhtcrawl.storage.store.committer import Committer
+from dhtcrawl.storage.store.counters import told
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
@@ -221,11 +223,11 @@ class Adoption:
                 run.counters.pages_undercopied += grew
 
     async def _take_counters(self, node: bytes, source: PeerSource, crawl: bytes) -> None:
-        counters = dict((await source.figures(node)).counters)
-        if "pages_undercopied" in counters:
-            counters["pages_undercopied"] = 0  # what has too few copies is counted here from now on
-        key = keys.key(keys.COUNTERS, crawl, node)
-        await self._committer.submit(lambda txn: txn.put(key, pack(counters)))
+        """Take what the node counted, and those whose heir it is, each by itself: one that comes back tells its own."""
+        async for rows in whole_rows(partial(source.rows, node, keys.COUNTERS), keys.COUNTERS):
+            counted = {suffix or node: _counters(suffix or node, value) for suffix, value in rows}
+            counted.pop(self._peers.node_id, None)  # ours, which `node` took once as our heir
+            await self._committer.submit(partial(_put_counters, crawl=crawl, counted=counted))
 
 
 def _missing(txn: Txn, *, crawl: bytes, archive: Directory, files: Sequence[tuple[str, int]]) -> list[_Missing]:
@@ -263,6 +265,28 @@ def _put_holders(txn: Txn, crawl: bytes, rows: Sequence[Row], wanted: int) -> in
     for suffix, value in new:
         txn.put(keys.HOLDERS + crawl + suffix, value)
     return sum(len(value) // KEY_BYTES < wanted for _, value in new)
+
+
+def _counters(node: bytes, value: bytes) -> dict[str, int | float]:
+    """What a node counted, from its store; what has too few copies is counted at its heir from then on.
+
+    Raises:
+        BadRow: these are no counters.
+    """
+    counters = _fields(value)
+    sound = all(type(name) is str and type(count) in (int, float) for name, count in counters.items())
+    if len(node) != KEY_BYTES or not sound:
+        raise BadRow("sent counters that are none")
+    try:
+        counted = dict(calls.NodeFigures.parse({"counters": told(counters)}).counters)
+    except BadArguments as error:
+        raise BadRow(f"sent counters that are none ({error.field})") from error
+    return counted | ({"pages_undercopied": 0} if "pages_undercopied" in counted else {})
+
+
+def _put_counters(txn: Txn, *, crawl: bytes, counted: Mapping[bytes, Mapping[str, int | float]]) -> None:
+    for node, counters in counted.items():
+        txn.put(keys.key(keys.COUNTERS, crawl, node), pack(dict(counters)))
 
 
 def _is_news(txn: Txn, crawl: bytes, kind: bytes, suffix: bytes, value: bytes, node: bytes) -> bool:

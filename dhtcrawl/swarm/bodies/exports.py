@@ -13,9 +13,10 @@ from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.collect.limits import ROWS_MAX
-from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.counters import told
+from dhtcrawl.storage.store.crawl_record import heir_of
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import unpack
 from dhtcrawl.storage.store.txn import Txn
@@ -75,9 +76,16 @@ class Exports:
 
 
 def counters_of(txn: Txn, *, crawl: bytes) -> dict[str, Any]:
-    """The sum of what this node counted, and of what those did whose pages it took over; of `seconds` the largest."""
+    """The sum of what this node counted, and of what those did whose heir it is; of `seconds` the largest.
+
+    It may have what others counted, too: of one that came back, and tells that itself, or that has another heir.
+    """
     total: dict[str, Any] = {}
-    for _, value in txn.scan(*keys.bounds(keys.COUNTERS, crawl)):
+    rows = [(keys.suffix(full).hex(), value) for full, value in txn.scan(*keys.bounds(keys.COUNTERS, crawl))]
+    record, own = catalog.get_crawl(txn, crawl) if len(rows) > 1 else None, catalog.swarm_node(txn)
+    for node, value in rows:
+        if node and (record is None or heir_of(record, node, lambda each: each == own) is None):
+            continue
         for name, count in unpack(value).items():
             total[name] = max(total.get(name, 0), count) if name == "seconds" else total.get(name, 0) + count
     return told(total)

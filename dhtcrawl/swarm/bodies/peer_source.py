@@ -36,10 +36,6 @@ class PeerSource:
         self._crawl = crawl
         self._timeout_s = timeout_s
 
-    async def figures(self, node: bytes) -> calls.NodeFigures:
-        """What the node did."""
-        return await self._ask(node, calls.ExportFacts(self._crawl))
-
     async def rows(self, node: bytes, kind: bytes, cursor: bytes) -> tuple[Sequence[Row], bytes | None]:
         """A page of rows from `cursor` on (b"" begins), and the next cursor, None at the end."""
         found = await self._ask(node, calls.ExportRows(self._crawl, kind, cursor))
