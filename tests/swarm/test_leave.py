@@ -39,6 +39,7 @@ class Leaver:
         self.busy = False
         self.active = True
         self.refuse: set[bytes] = set()  # who takes no pages
+        self.leave_too: set[bytes] = set()  # who takes nothing more once this node owns nothing
         self.lose_answers = 0  # of so many who are asked to take pages
         me: Any = self
         self.outcomes: list[HandedOver] = []  # of offering records; then all is taken
@@ -92,7 +93,7 @@ class Leaver:
         if self.lose_answers:
             self.lose_answers -= 1
             return None
-        return heir not in self.refuse
+        return heir not in (self.refuse | self.leave_too if "disowns" in self.did else self.refuse)
 
     async def keep(self, crawl: bytes) -> None:
         self.did.append("nobody has the pages")
@@ -195,6 +196,35 @@ async def test_pages_that_came_before_any_wave_of_the_coordinator_have_an_heir_t
     leaver = Leaver(participants=[])
     await leaver.part.run()
     assert len(leaver.asked) == 2
+
+
+async def test_where_the_heir_leaves_in_turn_another_one_gets_all() -> None:
+    """It has given on what it had, so that what came since would be nowhere."""
+    leaver = Leaver()
+    leaver.leave_too = {each.id for each in leaver.view.closest_active(US, 3)}
+    await leaver.part.run()
+    heir, again, *others, last = leaver.asked
+    assert heir == again
+    assert last not in leaver.leave_too
+    assert {heir, *others} == leaver.leave_too - {US}
+
+
+@pytest.mark.parametrize("depth", [-1, 3])
+async def test_where_the_heir_is_gone_before_this_node_is_another_one_gets_all(depth: int) -> None:
+    leaver = Leaver(depth=depth)
+    heir = next(each.id for each in leaver.view.closest_active(US, 4) if each.id != US)
+
+    async def is_gone(view: View) -> HandedOver:
+        leaver.did.append("records")
+        leaver.view = view_of(number for number in range(4) if node(number) != heir)
+        leaver.leave_too = {heir}
+        return HandedOver()
+
+    leaver.hand_over = is_gone  # type: ignore[method-assign]
+    await leaver.part.run()
+    assert leaver.asked[:2] == [heir, heir]
+    assert len(leaver.asked) == 3
+    assert leaver.asked[2] in leaver.view
 
 
 @pytest.mark.parametrize("drains", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -18,6 +19,7 @@ from dhtcrawl.swarm.membership.leave_state import (
     EndRuns,
     Estate,
     KeepPages,
+    LeavePhase,
     LeaveSettings,
     LeaveState,
     LeaveStep,
@@ -49,6 +51,8 @@ class Leaving:
         self.taken: list[Bequeath] = []
         self.may_have: dict[Bequeath, None] = {}  # who took an estate, or did not answer
         self.refused: list[Estate] = []
+        self.late: list[tuple[Bequeath, bool | None]] = []  # what was given while updating, and what came of it
+        self.gone: set[Bequeath] = set()  # updates of heirs that were no members
         self.unfinished_at_the_end_of_draining = False
         now, hastened = 0.0, False
         while True:
@@ -61,6 +65,8 @@ class Leaving:
                 return
             if isinstance(step, StopAdopting):
                 self.unfinished_at_the_end_of_draining = not self.state.drained
+            if isinstance(step, Bequeath) and step.heir not in seen.view:
+                self.gone.add(step)
             self.did.append(step)
             self.at.append(now)
             now += self._carry_out(step, data)
@@ -78,19 +84,28 @@ class Leaving:
                 self.state.bequeath(self.estates)
             case Bequeath():
                 taken = data.draw(st.sampled_from([True, False, None]))
-                if taken is not False and not step.again:
-                    self.may_have.pop(step, None)  # who was asked last is the last
-                    self.may_have[step] = None
-                if taken and not step.again:
-                    self.taken.append(step)
-                if taken is False and not step.again:
-                    self.refused.append(step.estate)
+                self._note(step, taken)
                 self.state.given(step, taken)
             case PushRecords():
                 self.state.pushed(left_over=data.draw(st.booleans()))
             case _:
                 return 0.0
         return ANYWAY_S
+
+    def _note(self, step: Bequeath, taken: bool | None) -> None:
+        if self.state.phase is LeavePhase.UPDATING:
+            self.late.append((step, taken))
+        elif taken is False:
+            self.refused.append(step.estate)
+        else:
+            self.may_have.pop(step, None)  # who was asked last is the last
+            self.may_have[step] = None
+            self.taken += [step] if taken else []
+
+    @property
+    def offers(self) -> list[Bequeath]:
+        """What was offered before it disowned."""
+        return [step for step in self.did[: self.first(Disown)] if isinstance(step, Bequeath)]
 
     def first(self, kind: type[Any]) -> int:
         return next((n for n, step in enumerate(self.did) if isinstance(step, kind)), len(self.did))
@@ -126,15 +141,15 @@ def test_that_nobody_has_an_estate_is_said_once_where_all_that_were_asked_refuse
 def test_what_is_bequeathed_last_is_what_was_taken_for_sure(data: st.DataObject) -> None:
     leaving = Leaving(data)
     for gift in leaving.taken:
-        asked = [step for step in leaving.did if isinstance(step, Bequeath) and step.estate == gift.estate]
+        updated = [step for step, _ in leaving.late if step.again]
+        asked = [step for step in (*leaving.offers, *updated) if step.estate == gift.estate]
         assert asked[-1].heir == gift.heir
 
 
 @given(st.data())
 def test_nothing_is_bequeathed_twice_and_who_refused_is_asked_once_a_round(data: st.DataObject) -> None:
     leaving = Leaving(data)
-    offers = [step for step in leaving.did if isinstance(step, Bequeath)]
-    first = [step for step in offers if not step.again]
+    first = leaving.offers
     assert max(Counter(step.estate for step in leaving.taken).values(), default=1) == 1
     for estate, times in Counter(step.estate for step in first).items():
         asked = [step.heir for step in first if step.estate == estate]
@@ -147,10 +162,24 @@ def test_nothing_is_bequeathed_twice_and_who_refused_is_asked_once_a_round(data:
         assert all(step.heir == asked[-1] for step in leaving.taken if step.estate == estate), (
             "who took it was the last"
         )
-    again = [(step.estate, step.heir) for step in offers if step.again]
+    again = [step for step, _ in leaving.late if step.again]
     late = leaving.unfinished_at_the_end_of_draining
-    assert again == [(step.estate, step.heir) for step in leaving.may_have if late or step.estate.depth_matters]
+    due = [replace(step, again=True) for step in leaving.may_have]
+    assert again == [step for step in due if late or step.estate.depth_matters or step in leaving.gone]
     assert leaving.did.count(EndRuns()) <= late
+
+
+@given(st.data())
+def test_what_its_heir_does_not_take_once_more_is_offered_to_others_and_once_to_each(data: st.DataObject) -> None:
+    leaving = Leaving(data)
+    updates = {step.estate: taken for step, taken in leaving.late if step.again}
+    for estate, taken in updates.items():
+        offered = [(step.heir, took) for step, took in leaving.late if step.estate == estate and not step.again]
+        heirs = [heir for heir, _ in offered]
+        assert len(heirs) == len(set(heirs)) <= HEIRS_TRIED + 1
+        assert not (offered and taken), "it has everything"
+        assert not any(took for _, took in offered[:-1]), "who took it was the last"
+    assert {step.estate for step, _ in leaving.late} == updates.keys()
 
 
 @given(st.data())
@@ -161,8 +190,9 @@ def test_records_go_after_the_node_has_stopped_adopting_and_owning_and_before_go
     assert sum(isinstance(step, Disown) for step in leaving.did) == 1
     for number, step in enumerate(leaving.did):
         if isinstance(step, Bequeath):
-            assert step.again == (number > leaving.first(Disown))
-            assert not (step.again and PushRecords() in leaving.did[number:])
+            updates = number > leaving.first(Disown)
+            assert updates >= step.again
+            assert not (updates and PushRecords() in leaving.did[number:])
 
 
 @given(st.data(), st.floats(0, 5 * DRAIN_S))

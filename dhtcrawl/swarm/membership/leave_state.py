@@ -13,7 +13,8 @@
                   (it may be dead, and its place another's in a moment) or a record still has to send its links
     ENDING        where draining ended in vain: ends what is under way, so that no page comes from here on
     UPDATING      gives the heirs the shorter ways to pages that were found meanwhile, and pages that came after
-                  draining had ended in vain, then says LEFT
+                  draining had ended in vain; where the heir is gone, or leaves in turn and has given on what it had,
+                  all goes to another one, if it takes it; then says LEFT
     GONE          asks for nothing more
 
 Each phase that waits begins no pause after `drain_s`, nor when the node was asked once more to leave (`hasten`). Then
@@ -187,7 +188,8 @@ class LeaveState:
 
     def given(self, gift: Bequeath, taken: bool | None) -> None:
         """An heir was asked; whether it has all of the estate on its disk. None: it did not answer."""
-        if gift.again:
+        if self.phase is LeavePhase.UPDATING:
+            self._given_late(gift, taken=bool(taken))
             return
         if taken is not False:
             # The bequest that is signed last counts.
@@ -197,6 +199,13 @@ class LeaveState:
             self._next_estate()
         else:
             self._unanswered = taken is None or bool(self._unanswered)
+
+    def _given_late(self, gift: Bequeath, *, taken: bool) -> None:
+        """What an heir does not take once more is offered to others, once to each."""
+        if taken or gift.again:
+            others = [estate for estate in self._estates or [] if estate != gift.estate]
+            self._estates = others if taken else [*others, gift.estate]
+            self._heirs = None
 
     def pushed(self, *, left_over: bool) -> None:
         """All records were offered; whether some have to be offered again."""
@@ -262,8 +271,7 @@ class LeaveState:
             self._enter(LeavePhase.DISOWNING)
             return Disown()
         if self._heirs is None:
-            members = seen.view.closest_active(self._settings.own, HEIRS_TRIED + 1)
-            self._heirs = [member.id for member in members if member.id != self._settings.own]
+            self._heirs = self._closest(seen.view)
             # Those that did not answer may have started anew, and be active again in a moment.
             pause = self._wait(now, NEEDED_PAUSE_S) if not self._heirs else None
             if pause is not None:
@@ -281,6 +289,10 @@ class LeaveState:
         asked = self._unanswered is not None
         self._next_estate()
         return Notice(f"no node took the pages of crawl {estate.crawl.hex()[:12]}; they stay here") if asked else None
+
+    def _closest(self, view: View) -> list[bytes]:
+        members = view.closest_active(self._settings.own, HEIRS_TRIED + 1)
+        return [member.id for member in members if member.id != self._settings.own]
 
     def _next_estate(self) -> None:
         estate, *others = self._estates or []
@@ -319,11 +331,24 @@ class LeaveState:
         while self._given:
             gift = next(iter(self._given))
             del self._given[gift]
+            last = all(other.estate != gift.estate for other in self._given)
             # What did not end while draining may have ended since, as a page that the heir has not.
-            if gift.estate.depth_matters or not self.drained:
+            if gift.estate.depth_matters or not self.drained or (last and gift.heir not in seen.view):
                 return replace(gift, again=True)
+        if self._estates and not self._hastened:
+            return self._offer_late(self._estates, seen)
         self._enter(LeavePhase.GONE)
         return SayGoodbye()
+
+    def _offer_late(self, estates: list[Estate], seen: Situation) -> LeaveStep:
+        if self._heirs is None:
+            self._heirs = self._closest(seen.view)
+        if self._heirs:
+            return Bequeath(estates[0], self._heirs.pop(0))
+        self._estates, self._heirs = estates[1:], None
+        return Notice(
+            f"no node took what has come of crawl {estates[0].crawl.hex()[:12]} since its heir did; it stays here"
+        )
 
     _NEXT: ClassVar[Mapping[LeavePhase, Callable[[LeaveState, Situation, float], LeaveStep | None]]] = {
         LeavePhase.DRAINING: _drain,
