@@ -63,6 +63,7 @@ def _copy_archive(disk: SimDisk, crawl: bytes, dirs: OutputDirs, txn: Txn) -> No
     for full, value in disk.engine.scan(*keys.bounds(keys.ARCHIVE, crawl)):
         name, length = keys.suffix(full).decode(), unpack(value)
         data = source.files.get(name, bytearray())[:length]
-        if len(data) == length:
+        # Another heir may have less of it.
+        if len(data) == length >= len(target.files.get(name, b"")):
             target.files[name] = data
             txn.put(full, value)

@@ -600,6 +600,24 @@ def test_pages_of_a_node_that_left_are_had_from_whom_it_left_them_to(
     assert verify(tmp_path / "left").problems == []
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_a_file_that_has_grown_since_an_heir_took_it_all_is_gathered(
+    swarm: Crawled, source: FakeSource, tmp_path: Path, order: int
+) -> None:
+    run(source, tmp_path / "all")
+    parts, said = swarm.copy(), list[str]()
+    known = leave(parts, 0, 1)
+    name = max(each for each in parts[1].archive.names() if parts[0].node[:12] in each)
+    length = len(parts[1].file(name)) - 100
+    del parts[1].file(name)[length:]
+    parts[1].put(keys.ARCHIVE + CRAWL + name.encode(), pack(length))
+    both = FakeSource(parts[::order])
+    both.dirs = {part.node: onto_disk(part, tmp_path / part.node[:4]) for part in parts}
+    summary = gather_as(known, both, tmp_path / "out", said)
+    assert (said, summary.complete) == ([], True)
+    assert outputs(tmp_path / "out") == outputs(tmp_path / "all")
+
+
 def test_a_node_that_came_back_and_its_heir_both_have_its_pages(
     swarm: Crawled, source: FakeSource, tmp_path: Path
 ) -> None:

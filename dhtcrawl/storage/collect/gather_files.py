@@ -86,6 +86,8 @@ def link_file(txn: Txn, crawl: bytes, directory: Path, source: Path, length: int
         found = source.lstat()
         if not stat.S_ISREG(found.st_mode) or found.st_size != length:
             return False
+        if length < number_at(txn, key) <= _size_and_links(path)[0]:
+            return True  # of another node, which has more of it
         if not (path.exists() and path.samefile(source)):
             _link(source, path)
         # Its node may run with `storage.sync` off, but a collection's files must be on disk.
