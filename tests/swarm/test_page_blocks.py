@@ -292,6 +292,22 @@ def test_what_there_is_no_task_for_is_given_back_after_a_while() -> None:
     assert one.next_ask(2, 3, 10.0) is None
 
 
+def test_what_was_given_in_an_answer_that_was_lost_is_said_to_be_unused_also_without_further_work() -> None:
+    """Else the coordinator would count it as out, and wait for ever for its use."""
+    coordinator, one = blocks(8, A), PageAllowance(8)
+    one.begin(0, 0)
+    one.claim(coordinator.epoch)
+    asked = one.next_ask(0, 5, 0.0)
+    assert asked is not None
+    assert coordinator.ask(A, asked, 1) == 4
+    assert not one.answered(asked, None, 0.0)
+    told = one.next_ask(0, 0, RETRY_S)  # its tasks have died meanwhile, or are another's
+    assert told is not None
+    assert one.answered(told, coordinator.ask(A, told, 1), RETRY_S) is False
+    assert coordinator.left == 8
+    assert one.next_ask(0, 0, 10.0) is None
+
+
 @pytest.mark.parametrize("out", [-1, 9, 21])
 def test_an_answer_of_less_than_there_was_or_more_than_was_asked_for_is_none(out: int) -> None:
     one = holder(used=10)

@@ -271,6 +271,7 @@ class PageAllowance:
             return False
         self._pending = None
         if out is None or not ask.out <= out <= ask.out + ask.want:
+            self._unsaid = True  # the answer may have been lost, and may not be asked for again
             self._not_before = now + RETRY_S
             return False
         self._unsaid = False
