@@ -86,6 +86,14 @@ def test_nobody_gets_pages_before_it_was_claimed_or_after_it_started_anew() -> N
     assert coordinator.unclaimed([A, B]) == [A, B]
 
 
+def test_who_began_anew_without_a_restart_is_claimed_again_at_its_first_ask() -> None:
+    """It counts its asks from the same number on: the run that was claimed had asked often."""
+    coordinator = blocks(8, A)
+    coordinator.claimed(A, 1_000, 0)
+    assert coordinator.ask(A, PagesAsk(0, 1, 0, 8), 1) is None
+    assert coordinator.unclaimed([A]) == [A]
+
+
 def test_an_ask_from_before_the_claim_is_not_answered() -> None:
     coordinator = blocks(30, A)
     coordinator.claimed(A, 7, 12)

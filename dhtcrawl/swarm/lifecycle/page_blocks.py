@@ -182,11 +182,11 @@ class PageBlocks:
         None: a later ask was here before, or the node is not claimed.
         """
         last = self._serials.get(node)
-        if last is None or ask.serial <= last:
-            return None
-        if ask.epoch != self.epoch:
-            # The node was restarted, and knows nothing of our claim.
+        if last is not None and ask.epoch != self.epoch:
+            # The node, or its run of the crawl, began anew, and knows nothing of our claim. Serials tell nothing then.
             del self._serials[node]
+            return None
+        if last is None or ask.serial <= last:
             return None
         self._serials[node] = ask.serial
         self._put(node, ask.out)
