@@ -395,6 +395,18 @@ async def test_a_crawl_that_goes_on_while_its_last_run_writes_what_it_has_is_beg
         assert len(world.started) == 2, "a run that ends by itself is not begun again"
 
 
+async def test_a_crawl_that_ended_while_its_run_was_made_and_goes_on_is_begun_again() -> None:
+    async with a_world() as world:
+        making = world.group.create_task(world.crawls.learn(record()))
+        await asyncio.sleep(0.2)
+        await world.crawls.learn(record(version=1, ended="complete"))
+        await making
+        await world.crawls.learn(record(version=2))
+        world.runs.ended(record().crawl_id)
+        await asyncio.sleep(1.0)
+        assert len(world.started) == 2
+
+
 async def test_a_node_that_reaches_a_limit_stops_a_crawl_that_runs_and_no_other() -> None:
     async with a_world() as world:
         crawl = record().crawl_id

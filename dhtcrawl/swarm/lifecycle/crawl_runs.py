@@ -267,11 +267,14 @@ class CrawlRuns:
     async def _changed(self, record: CrawlRecord) -> None:
         run = self._ran.now.get(record.crawl_id)
         if run is not None:
-            if record.ended:
-                self._over_here.add(record.crawl_id)
-            run.changed(record)
+            self._tell(run, record)
         else:
             await self._begin(record)
+
+    def _tell(self, run: RunningHere, record: CrawlRecord) -> None:
+        if record.ended:
+            self._over_here.add(record.crawl_id)
+        run.changed(record)
 
     async def _begin(self, record: CrawlRecord) -> None:
         crawl, start = record.crawl_id, self._start
@@ -290,7 +293,7 @@ class CrawlRuns:
         run.view_changed(self._peers.view)
         run.hold(self._life.held)
         run.settle(self._settled)
-        run.changed(self.records.get(crawl) or record)
+        self._tell(run, self.records.get(crawl) or record)
 
 
 def _never(_: bytes) -> bool:
