@@ -21,8 +21,10 @@ class Stopping:
 
     def ask(self) -> None:
         self._asked.set()
-        if self._broken_off is not None:
-            self._broken_off.reschedule(-math.inf)
+        # One that is broken off already may take a while to come to its end, and cannot be once more.
+        limit, self._broken_off = self._broken_off, None
+        if limit is not None:
+            limit.reschedule(-math.inf)
 
     async def wait(self) -> None:
         """Return once it was asked for."""

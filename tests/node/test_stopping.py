@@ -40,6 +40,18 @@ async def test_what_is_over_before_is_not_touched_and_asking_again_is_the_same()
     await asyncio.sleep(0)
 
 
+async def test_asked_again_while_what_waits_comes_to_its_end_it_is_the_same() -> None:
+    stopping = Stopping()
+    asyncio.get_running_loop().call_soon(stopping.ask)
+    async with stopping.breaks_off():
+        try:
+            await for_ever()
+        finally:
+            await asyncio.sleep(0)  # it closes a connection
+            stopping.ask()
+        raise AssertionError("it waited in vain")
+
+
 async def test_what_fails_by_itself_fails() -> None:
     stopping = Stopping()
     with pytest.raises(TimeoutError, match="a peer"):
