@@ -81,7 +81,7 @@ class SwarmRecord:
 
     crawl: bytes
     tell: Callable[[bytes, str, str], Awaitable[None]]  # (crawl, what redirects, where to)
-    ask: Callable[[bytes], Awaitable[bool]]  # (crawl): whether all members answered
+    ask: Callable[[bytes], Awaitable[bool]]  # (crawl): whether all answered that know of the scope
     room: Callable[[bytes], bool]  # (crawl)
     end: Callable[[bytes, str], Awaitable[None]]  # (crawl, cause)
     participants: Participants

@@ -62,6 +62,7 @@ def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -
         incarnation_of=planes.peers.incarnation_of,
         learn=crawls.learn,
         auditor=lifecycle.auditor,
+        scope_settled=lifecycle.trust.settled,
         awake=planes.awake,
         reconciling=lambda: join.state.busy,
         lost_contact=parts.membership.peer_store.lost_contact,

@@ -67,6 +67,7 @@ class Shared:
     incarnation_of: Callable[[bytes], int | None]  # of a node id; None: no such member
     learn: Callable[[CrawlRecord], Awaitable[object]]
     auditor: Auditor
+    scope_settled: Callable[[bytes], Awaitable[bool]]  # (crawl): whether it is known which targets of redirects count
     awake: Callable[[], bool]  # False once this node learns that it did not run for a while
     reconciling: Callable[[], bool]
     lost_contact: Callable[[], LostContact | None]
@@ -131,7 +132,7 @@ async def compose(
         SwarmRecord(
             record.crawl_id,
             shared.records.announce,
-            shared.records.catch_up,
+            partial(_caught_up, shared),
             shared.records.has_room,
             shared.stop_crawl,
             given.participants,
@@ -148,7 +149,7 @@ async def compose(
     disk = BodyStore(dirs.archive, partial(node.copies_archive, record, dirs.archive), node.ports.offload)
     copying = BodyCopies(side, peers, node.committer, disk, copier, parts, given.absences)
     bodies = _missing_bodies(shared, given, parts, copying)
-    audit = CrawlAudit(shared.auditor, record, next_round, doubt=parts.counters.pages > 0)
+    audit = CrawlAudit(shared.auditor, record, next_round, shared.scope_settled, doubt=parts.counters.pages > 0)
     growth = ScopeGrowth(
         node.committer,
         record.crawl_id,
@@ -264,6 +265,12 @@ def _reached(replicator: Replicator, crawl: bytes, parts: CrawlParts, again: Ope
     """Queue tasks that the scope reaches by now once their backups know of it."""
     parts.counters.heard(again.counted)
     replicator.keep(crawl, again.opened, partial(parts.intake.merged, again.merged))
+
+
+async def _caught_up(shared: Shared, crawl: bytes) -> bool:
+    """Learn all that decides what is within the scope; whether all answered that know it."""
+    # Of what the members tell it is asked then.
+    return await shared.records.catch_up(crawl) and await shared.scope_settled(crawl)
 
 
 async def _tell_crawl(tell: Callable[[bytes, bytes], Awaitable[object]], crawl: bytes, node: bytes) -> None:

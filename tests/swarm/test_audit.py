@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -99,14 +100,24 @@ class Sends:
         self.lost_of[page] = links
 
 
-async def play_crawl(doubt: bool, *views: list[int]) -> tuple[tuple[int, int], Sends, int]:
+async def settled(_: bytes) -> bool:
+    return True
+
+
+async def not_settled(_: bytes) -> bool:
+    return False
+
+
+async def play_crawl(
+    doubt: bool, *views: list[int], scope_settled: Callable[[bytes], Awaitable[bool]] = settled
+) -> tuple[tuple[int, int], Sends, int]:
     """The audit of a node whose view changed like that; and how many calls it made."""
     engine, peers, sends = MemoryEngine(), FakePeers(view_of(views[-1])), Sends()
     engine.write({keys.LINKS + CRAWL + PAGES[0]: b"".join(LINKS)}, sync=False)
     peers.calls["audit_keys"] = lacking(LINKS[3])
     auditor = Auditor(peers, LoopCommitter(GroupRunner(engine, sync=False)))
     record = CrawlRecord(CRAWL, SPEC, b"")
-    audit = CrawlAudit(auditor, record, cast(Any, sends), doubt=doubt)
+    audit = CrawlAudit(auditor, record, cast(Any, sends), scope_settled, doubt=doubt)
     for before, view in itertools.pairwise(views):
         audit.view_changed(view_of(before), view_of(view))
     return await audit.run(), sends, len(peers.called)
@@ -123,6 +134,11 @@ async def test_it_looks_once_an_owner_has_gone_or_it_was_away_itself(doubt: bool
     (missing, resent), sends, calls = await play_crawl(doubt, *views)
     assert (missing, resent, sends.lost_of) == (1, 1, {PAGES[0]: {LINKS[3]}})
     assert calls > 0
+
+
+async def test_while_the_scope_is_not_settled_something_may_be_missing() -> None:
+    assert (await play_crawl(False, [1, 2], scope_settled=not_settled))[0] == (1, 0)
+    assert (await play_crawl(True, [1, 2], scope_settled=not_settled))[0] == (2, 1)
 
 
 async def test_only_so_many_are_asked_at_the_same_moment() -> None:

@@ -13,7 +13,8 @@ from storage.stores import SPEC
 
 from dhtcrawl.keyspace import distance, placement
 from dhtcrawl.node_key import NodeKey
-from dhtcrawl.rpc.tasks.messages import Call, Result
+from dhtcrawl.rpc.peers.port import CallRegistry
+from dhtcrawl.rpc.tasks.messages import Call, Refused, Reply, Result
 from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.sim.pages import Response
 from dhtcrawl.storage.store import keys, redirect_targets
@@ -23,7 +24,7 @@ from dhtcrawl.swarm.lifecycle.crawl_authority import TARGETS_A_RECORD, CrawlAuth
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.redirect_trust import AGAIN_S, RedirectTrust, undecided
 from dhtcrawl.url import host_of
-from swarm.fake_peers import node, view_of
+from swarm.fake_peers import GONE, node, view_of
 from swarm.story import Story, a_world
 
 MEMBERS = (0, 1, 2, 3)
@@ -90,6 +91,23 @@ async def test_another_is_believed_once_the_owner_says_that_it_fetched_the_seed(
     with pytest.raises(asyncio.CancelledError):
         await running
     assert bench.aliases == [URL]
+
+
+async def test_before_a_task_dies_or_a_crawl_is_complete_the_owner_is_asked_once_more_however_lately_it_was() -> None:
+    """Else a crawl could end before its scope had grown, where the owner did not answer, or did not know yet."""
+    bench = TrustBench()
+    assert await bench.trust.settled(CRAWL.crawl_id), "of a crawl that is not known here nothing is open"
+    assert await bench.hear(told(SimKey(node(OTHER)))) == []
+    assert await bench.trust.settled(CRAWL.crawl_id)
+    assert bench.aliases == [], "it says that another had the task"
+    bench.peers.calls["crawl_fetched"] = lambda _: GONE
+    assert not await bench.trust.settled(CRAWL.crawl_id)
+    bench.peers.calls["crawl_fetched"] = lambda _: {"fetched": True}
+    assert await bench.trust.settled(CRAWL.crawl_id)
+    assert bench.aliases == [URL]
+    asked = len(bench.peers.called)
+    assert await bench.trust.settled(CRAWL.crawl_id)
+    assert len(bench.peers.called) == asked
 
 
 async def test_an_owner_knows_to_whom_it_gave_the_task_and_who_is_named_by_the_record_of_the_page() -> None:
@@ -228,6 +246,29 @@ async def test_a_swarm_follows_its_seed_to_another_host_and_no_member_to_a_third
                 "all have what it has signed"
             )
             assert not any(record is not None and false in record.aliases for record in known)
+
+
+async def test_nothing_dies_for_the_scope_while_an_owner_does_not_answer_who_fetched_the_seed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One task died for it, the redirect's target, and the crawl failed."""
+    asked: list[float] = []
+    honest = CallRegistry.answer
+
+    def late(self: CallRegistry, asker: bytes, call: Call, group: asyncio.TaskGroup) -> Reply | asyncio.Future[Reply]:
+        now = asyncio.get_running_loop().time()
+        if call.name == "crawl_fetched":
+            asked.append(now)
+            if now - asked[0] < 1.5:
+                return Refused("internal")
+        return honest(self, asker, call, group)
+
+    monkeypatch.setattr(CallRegistry, "answer", late)
+    async with a_world(pages=60, nodes=4) as world:
+        crawl, truth, _ = await moved(world, "dspider")
+        await world.until(lambda: world.ended(crawl))
+        assert len(asked) > 1
+        assert sorted(truth - fetched(world)) == []
 
 
 async def test_who_joins_once_the_fetcher_of_the_seed_is_gone_comes_to_believe_it_too() -> None:

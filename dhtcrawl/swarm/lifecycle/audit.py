@@ -11,7 +11,7 @@ asks nothing, however large it is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
@@ -92,12 +92,25 @@ class Auditor:
 
 @loop_state
 class CrawlAudit:
-    """Audits one crawl on one node. `doubt`: it has pages from an earlier run, when others may have gone."""
+    """Audits one crawl on one node."""
 
-    def __init__(self, auditor: Auditor, record: CrawlRecord, next_round: NextRound, *, doubt: bool) -> None:
+    def __init__(
+        self,
+        auditor: Auditor,
+        record: CrawlRecord,
+        next_round: NextRound,
+        scope_settled: Callable[[bytes], Awaitable[bool]],
+        *,
+        doubt: bool,
+    ) -> None:
+        """`scope_settled(crawl)`: whether it is known here which targets of redirects count.
+
+        `doubt`: this node has pages from an earlier run, when others may have gone.
+        """
         self._auditor = auditor
         self._record = record
         self._next = next_round
+        self._scope_settled = scope_settled
         self._doubt = doubt
 
     def view_changed(self, before: View, view: View) -> None:
@@ -105,9 +118,13 @@ class CrawlAudit:
         self._doubt = self._doubt or not before.owning <= view.owning
 
     async def run(self) -> tuple[int, int]:
-        """How many links of our pages, and seeds, no owner has a record of; how many of our pages send links again."""
+        """How many links of our pages, and seeds, no owner has a record of; how many of our pages send links again.
+
+        What died here as out of scope counts as one link, while it is not known whether it was within the scope.
+        """
+        unsettled = int(not await self._scope_settled(self._record.crawl_id))
         if not self._doubt:
-            return 0, 0
+            return unsettled, 0
         resent = 0
 
         def resend(page: bytes, links: set[bytes]) -> None:
@@ -119,7 +136,7 @@ class CrawlAudit:
         seeds = map(spec.key_of, spec.all_seeds)
         key_bytes = spec.keys.width
         missing = await self._auditor.audit(self._record.crawl_id, key_bytes, seeds, resend)
-        return missing, resent
+        return missing + unsettled, resent
 
 
 @loop_state

@@ -7,8 +7,9 @@ which of them count, and they come to the same, as it is asked of the task's rec
     another node, if that owner gave it the task, or has a record of its page    once the owner says so
     any, of a URL that is no seed, nor a target that is believed                 not
 
-An owner may not know yet who fetched a page, so it is asked again while the crawl runs. What is believed once is
-believed for good: it is among the aliases of this node's record.
+An owner may not know yet who fetched a page, so it is asked again while the crawl runs, and once more (`settled`)
+before a task dies as out of scope, or the crawl is said to be complete. What is believed once is believed for good: it
+is among the aliases of this node's record.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Final
 
 from dhtcrawl.keyspace import placement
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.peers.ask_all import ask_all
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -79,9 +81,25 @@ class RedirectTrust:
             said = await self._judged(record, open_ones)
             if not said:
                 return
-            self._asked_at = {which: at for which, at in self._asked_at.items() if which[1] not in said}
-            aliases = [*record.aliases, *dict.fromkeys(target.url for target in said)]
-            await self._records.learn(replace(record, aliases=aliases))
+            await self._believe(record, said)
+
+    async def settled(self, crawl: bytes) -> bool:
+        """Ask of all targets that are not believed once more, however lately that was; whether all owners answered."""
+        await self.look(crawl)
+        record = self._records.get(crawl)
+        open_ones = [] if record is None else undecided(record)
+        if record is None or not open_ones:
+            return True
+        answers = await ask_all(open_ones, partial(self._owner_says, record), at_once=ASKED_A_LOOK)
+        said = [target for target, answer in zip(open_ones, answers, strict=True) if answer]
+        if said:
+            await self._believe(record, said)
+        return None not in answers
+
+    async def _believe(self, record: CrawlRecord, said: list[RedirectTarget]) -> None:
+        self._asked_at = {which: at for which, at in self._asked_at.items() if which[1] not in said}
+        aliases = [*record.aliases, *dict.fromkeys(target.url for target in said)]
+        await self._records.learn(replace(record, aliases=aliases))
 
     async def _changed(self, record: CrawlRecord) -> None:
         if record.targets:
@@ -105,15 +123,16 @@ class RedirectTrust:
             answers = [group.create_task(self._owner_says(record, target)) for target in asked]
         return [target for target, answer in zip(asked, answers, strict=True) if answer.result()]
 
-    async def _owner_says(self, record: CrawlRecord, target: RedirectTarget) -> bool:
+    async def _owner_says(self, record: CrawlRecord, target: RedirectTarget) -> bool | None:
+        """Whether the node that says so had the task; None: the owner does not answer."""
         crawl, key = record.crawl_id, record.spec.key_of(target.source)
         owner = self._peers.view.owner(placement(key))
         if owner is None:
-            return False
+            return None
         if owner.id == self._peers.node_id:
             return await self._fetched(crawl, key, target.node_id)
         answer = await self._peers.call(owner.id, calls.AskFetched(crawl, key, target.node_id), timeout_s=ANSWER_S)
-        return not isinstance(answer, Failure) and answer.fetched
+        return None if isinstance(answer, Failure) else answer.fetched
 
     async def _fetched(self, crawl: bytes, key: bytes, node: bytes) -> bool:
         if self._has_from_us(crawl, key, node):
