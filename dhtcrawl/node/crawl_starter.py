@@ -14,6 +14,7 @@ from dhtcrawl.node.swarm_parts import Ground, SwarmParts
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.swarm.assignment.facts import NodeTraits
 from dhtcrawl.swarm.assignment.policies import Policies
+from dhtcrawl.swarm.lifecycle.crawl_memory import CrawlMemories
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 from dhtcrawl.swarm.lifecycle.redirect_trust import RedirectTrust
 
@@ -73,5 +74,6 @@ def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -
         merge=records.merger.merge,
         compare=partial(records.syncer.compare, keepers=records.replicator.backups),
         traits=NodeTraits(planes.rtts, node.ports.machine, pairs(node.config.node.labels)),
+        memories=CrawlMemories(),
     )
     return CrawlStarter(ground, lifecycle.runs, shared, lifecycle.trust)

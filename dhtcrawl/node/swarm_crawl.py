@@ -41,6 +41,7 @@ from dhtcrawl.swarm.bodies.missing import MissingBodies
 from dhtcrawl.swarm.hosts.host_leases import HostLeases
 from dhtcrawl.swarm.lifecycle.audit import Auditor, CrawlAudit
 from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
+from dhtcrawl.swarm.lifecycle.crawl_memory import CrawlMemories
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
 from dhtcrawl.swarm.lifecycle.participants import Participants
@@ -78,6 +79,7 @@ class Shared:
     merge: Callable[[bytes, list[TaskReplica], bytes], Awaitable[Merged]]  # (crawl, records of another node, which)
     compare: Callable[[bytes, Sequence[bytes]], Awaitable[bool]]  # (crawl, task keys) with the nodes that keep them
     traits: NodeTraits  # this node, for planners
+    memories: CrawlMemories
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,14 @@ async def compose(
         growth,
         board,
         timer,
-        Coordinator(peers, node.ports.clock, record.crawl_id, board, given.allowance),
+        Coordinator(
+            peers,
+            node.ports.clock,
+            record.crawl_id,
+            board,
+            given.allowance,
+            memory=shared.memories.of(record.crawl_id),
+        ),
     )
     return run, node.running(record, crawl, dirs, live)
 

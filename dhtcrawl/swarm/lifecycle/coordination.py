@@ -24,11 +24,12 @@ from dhtcrawl.swarm.lifecycle.waves import Judgement, Waves
 class Coordination:
     """Decides for one crawl, from one wave to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_seen: dict[bytes, float] | None = None) -> None:
+        """`bytes_seen`: what was heard before, by node; it is kept up to date."""
         self.reasons: tuple[str, ...] = ()  # why the crawl goes on, for people
         self.reports: dict[bytes, CrawlStanding] = {}  # of the last wave, by node
         self._waves = Waves()
-        self._bytes_seen: dict[bytes, float] = {}  # by node, those that are gone included
+        self._bytes_seen = {} if bytes_seen is None else bytes_seen  # by node, those that are gone included
         self._audits_of = b""  # the state of stillness that is being audited
         self._audits: dict[bytes, tuple[int, int]] = {}  # by node: links missing, and pages that sent theirs again
 

@@ -37,6 +37,7 @@ from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.lifecycle.audit import AskedAudit
 from dhtcrawl.swarm.lifecycle.board import Board, standing_of
 from dhtcrawl.swarm.lifecycle.coordination import Coordination
+from dhtcrawl.swarm.lifecycle.crawl_memory import CrawlMemory
 from dhtcrawl.swarm.lifecycle.page_block_service import PageBlockService, successors
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
 from dhtcrawl.swarm.lifecycle.people_desk import PeopleDesk
@@ -72,12 +73,15 @@ class Coordinator:
         board: Board,
         allowance: PageAllowance,
         settings: CoordinatorSettings | None = None,
+        memory: CrawlMemory | None = None,
     ) -> None:
+        """`memory` has what was heard in earlier runs of the crawl."""
+        memory = memory or CrawlMemory()
         self.settings = settings or CoordinatorSettings()
         self.desk = PageBlockService(
-            peers, clock, crawl_id, allowance, board.need, granted=board.granted, timeout_s=self.settings.timeout_s
+            peers, clock, crawl_id, allowance, memory.book, board, timeout_s=self.settings.timeout_s
         )
-        self.state = Coordination()
+        self.state = Coordination(memory.bytes_seen)
         self._peers = peers
         self._crawl_id = crawl_id
         self._board = board
@@ -85,7 +89,7 @@ class Coordinator:
         self._audit = AskedAudit(board.audit, self.settings.audit_answer_s)
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
-        self._people = PeopleDesk(peers, clock, self._wake.set)
+        self._people = PeopleDesk(peers, clock, memory.roll, self._wake.set)
         self._stopping = False
 
     def view_changed(self) -> None:

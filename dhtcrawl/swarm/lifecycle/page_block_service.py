@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import crawl_key
@@ -36,6 +36,18 @@ def successors(peers: Peers, crawl_id: bytes) -> list[bytes]:
     return [member.id for member in closest if member.id != peers.node_id]
 
 
+class PagesBoard(Protocol):
+    """What the pages of a crawl need of its node."""
+
+    def need(self) -> PageNeed:
+        """What this node could spend pages on."""
+        ...
+
+    def granted(self) -> None:
+        """Note that more pages may be started than before."""
+        ...
+
+
 @loop_state
 class PageBlockService:
     """Gets pages for one crawl on one node, and hands them out as its coordinator."""
@@ -46,20 +58,18 @@ class PageBlockService:
         clock: Clock,
         crawl_id: bytes,
         allowance: PageAllowance,
-        need: Callable[[], PageNeed],
-        *,
-        granted: Callable[[], None],
+        book: PageBook,
+        board: PagesBoard,
         timeout_s: float = 5.0,
     ) -> None:
-        """`granted()` is called when `allowance.may_start` allows more pages than before."""
+        """`book` has what is known of nodes that are gone."""
         self.allowance = allowance
         self._peers = peers
         self._clock = clock
         self._crawl_id = crawl_id
-        self._need = need
-        self._granted = granted
+        self._board = board
         self._timeout_s = timeout_s
-        self._blocks = PageBlocks(allowance.limit, PageBook())
+        self._blocks = PageBlocks(allowance.limit, book)
         self._epoch_seen = 0  # the highest heard of, but for the claim that is under way here
         self._noted: dict[bytes, int] = {}  # which version of the book each successor has
         self._wake = asyncio.Event()
@@ -78,7 +88,7 @@ class PageBlockService:
         """Go on with another limit, if it is one; 0: without."""
         if limit != self.allowance.limit:
             self._blocks.limit = limit
-            self.allowance.change(limit, self._need().used)
+            self.allowance.change(limit, self._board.need().used)
             self._wake.set()
 
     async def run(self) -> None:
@@ -98,7 +108,7 @@ class PageBlockService:
         """The pages that are out and used here, for a report's counters."""
         if not self.allowance.limit:
             return {}
-        return {"pages_out": self.allowance.out, "pages_used": self._need().used}
+        return {"pages_out": self.allowance.out, "pages_used": self._board.need().used}
 
     def spent(self, counters: Mapping[bytes, Mapping[str, int | float]]) -> bool:
         """Whether no page is left to give, and the members have used up theirs; `counters` are all members'."""
@@ -115,7 +125,7 @@ class PageBlockService:
             return Refused("not-coordinator")
         if not self.allowance.limit:
             # Another node has heard of a limit before this one did; until then nothing is counted here.
-            self.allowance.change(0, self._need().used)
+            self.allowance.change(0, self._board.need().used)
         self._note_leap(args.epoch, self.allowance.epoch)
         out = self.allowance.claim(args.epoch)
         if out is None:
@@ -130,7 +140,7 @@ class PageBlockService:
         return calls.PagesNoted(len(self._blocks.book))
 
     async def _ask(self) -> None:
-        ask = self.allowance.next_ask(*self._need(), self._clock.monotonic())
+        ask = self.allowance.next_ask(*self._board.need(), self._clock.monotonic())
         if ask is None:
             return
         coordinator = self._peers.view.owner(crawl_key(self._crawl_id))
@@ -140,7 +150,7 @@ class PageBlockService:
             answer = await self._peers.call(coordinator.id, asked, timeout_s=self._timeout_s)
             out = None if isinstance(answer, Failure) else answer.out
         if self.allowance.answered(ask, out, self._clock.monotonic()):
-            self._granted()
+            self._board.granted()
             self._wake.set()
 
     # -- as the coordinator --

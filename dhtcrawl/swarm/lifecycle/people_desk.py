@@ -25,10 +25,10 @@ FRESH_WAIT_S: Final = 1.0  # but they are told after so long in any case: a memb
 class PeopleDesk:
     """The figures of one crawl at one node, which coordinates it or may have to."""
 
-    def __init__(self, peers: Peers, clock: Clock, wake: Callable[[], None]) -> None:
+    def __init__(self, peers: Peers, clock: Clock, roll: Roll, wake: Callable[[], None]) -> None:
         """`wake()` has a coordinator make its next wave now."""
         self.asked = False  # whether the coordinator has asked this node since it was last set to False
-        self._roll = Roll()
+        self._roll = roll
         self._peers = peers
         self._clock = clock
         self._wake = wake

@@ -1,8 +1,8 @@
 """How a crawl stands at all of its nodes, as its coordinator heard: figures added up, and why nothing moves. Pure.
 
-A node that is gone keeps its row, with the figures that it told last, as long as the crawl runs. Its pages still count:
-they may come back with it, and each one that another node has to fetch anew is counted by its owner (`pages_reopened`)
-and taken off. So the sum never falls without a reason, and never has a page twice.
+A node that is gone keeps its row, with the figures that it told last, also where the crawl has ended and goes on. Its
+pages still count: they may come back with it, and each one that another node has to fetch anew is counted by its owner
+(`pages_reopened`) and taken off. So the sum never falls without a reason, and never has a page twice.
 
 The coordinator tells its possible successors the rows that they could not hear again, `told`: its own, and those of
 nodes that are gone. Times are seconds on the coordinator's clock.
@@ -40,7 +40,7 @@ class _NodeRow:
     waiting: Mapping[str, int]
     obstacle: Obstacle | None
     awaited: tuple[Obstacle, ...] = ()  # nodes that are gone, and how many pages lie only there
-    told: bool = False  # by an earlier coordinator; the node itself was not heard here
+    told: bool = False  # by an earlier coordinator; the node itself was not heard here, or not since the crawl goes on
 
 
 @loop_state
@@ -50,6 +50,11 @@ class Roll:
     def __init__(self) -> None:
         self._rows: dict[bytes, _NodeRow] = {}
         self._since: dict[tuple[str, str], float] = {}  # since when the obstacles of now have held
+
+    def begin_again(self) -> None:
+        """Note that the crawl goes on after an end: a coordinator may have heard later of nodes that are gone."""
+        for row in self._rows.values():
+            row.told = True
 
     def heard(self, node: bytes, report: CrawlStanding, now: float) -> None:
         """Take a member's report."""
