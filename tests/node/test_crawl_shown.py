@@ -12,6 +12,7 @@ from swarm.story import Story, a_world
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.node.api import Api
 from dhtcrawl.standing import OWED
+from dhtcrawl.storage.store.crawl_record import RUNNING, STOPPING, changed
 from dhtcrawl.web.api import ApiError
 
 
@@ -87,6 +88,26 @@ async def test_what_a_page_is_comes_from_the_node_that_has_it() -> None:
         for url in world.web.truth():
             (answer,) = await newest.why(url, crawl)
             assert (answer["state"], answer["status"]) == ("done", 200)
+
+
+async def test_a_limit_that_is_raised_holds_although_the_end_by_the_lower_one_was_on_its_way() -> None:
+    async with a_world(nodes=1) as world:
+        crawl = await world.crawl(dataclasses.replace(world.spec, settings=CrawlSettings(delay_s=5.0, max_pages=9)))
+        (author,) = apis(world)
+        swarm = world.hosts[0].swarm
+        assert swarm is not None
+        before = swarm.crawls.get(crawl)
+        assert before is not None
+        stopping = changed(before, STOPPING, cause="page limit")
+        await author.control(crawl, "resume", {"max_pages": 8})
+        lowered = swarm.crawls.get(crawl)
+        assert lowered is not None
+        assert lowered.version == before.version, "the end by a lower limit is right"
+        await author.control(crawl, "resume", {"max_pages": 10})
+        for over in (changed(before, RUNNING, ended="page limit"), changed(stopping, STOPPING, ended="page limit")):
+            assert (await swarm.crawls.learn(over)).ended == ""
+        await author.control(crawl, "stop")
+        await world.until(lambda: world.ended(crawl))
 
 
 async def test_what_a_person_wants_of_a_crawl_is_passed_on_to_its_author_on_one_machine_only() -> None:

@@ -26,6 +26,7 @@ from dhtcrawl.storage.store.crawl_record import (
     changed,
     fits_the_wire,
     new_record,
+    said_again,
     with_settings,
 )
 from dhtcrawl.swarm.calls.lifecycle import RELEASE, WISH_ERROR_CHARS_MAX, PassWish, WishDone
@@ -154,7 +155,12 @@ class CrawlAnswers(Answers):
         after = with_settings(record, dataclasses.replace(record.settings, **settings))
         if record.ended and not is_raised(record.ended, record.settings, after.settings):
             raise ApiError(409, f"crawl {record.crawl_id.hex()[:12]} has ended: {_how_to_go_on(record)}")
-        merged = await self._swarm.crawls.publish(changed(after, RUNNING))
+        goes_on = changed(after, RUNNING)
+        for ended in _raised(record, after):
+            # The end may be on its way already, by a coordinator that has not heard of this.
+            stopping = changed(record, STOPPING, cause=ended)
+            goes_on = said_again(goes_on, changed(stopping, STOPPING, cause=ended, ended=ended))
+        merged = await self._swarm.crawls.publish(goes_on)
         return {"crawl": record.crawl_id.hex(), "state": state_of(merged)}
 
     async def given_up(self, crawl_id: bytes) -> dict[str, Any]:
@@ -174,6 +180,17 @@ def _too_many(spec: CrawlSpec) -> str:
     """What a crawl has too many of; with it travel the tasks of templates, not their pages of results."""
     tasks = len(spec.searches.tasks)
     return f"{tasks} tasks of templates" if tasks > len(spec.seeds) else f"{len(spec.seeds)} seeds"
+
+
+def _raised(before: CrawlRecord, after: CrawlRecord) -> list[str]:
+    """The words of the ends that limits of a crawl which goes on would have brought, and are higher now."""
+    if before.ended:
+        return []
+    return [
+        ended
+        for ended, name in LIMIT_OF.items()
+        if getattr(before.settings, name) and is_raised(ended, before.settings, after.settings)
+    ]
 
 
 def _how_to_go_on(record: CrawlRecord) -> str:
