@@ -11,7 +11,7 @@ that it was fetched long ago (design invariant I6).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from dhtcrawl.crawl.due_tasks import DueTasks
@@ -143,6 +143,11 @@ class Intake:
             self._frontier.add(self._due.ours(merged.queued), now)
         self._resend(merged.resend)
         self._changed()
+
+    def told_on(self, keys: Iterable[bytes]) -> frozenset[bytes]:
+        """Those of these tasks that this node owns, while a node joins that is told of each change to them (I4)."""
+        ports = self._s.ports
+        return frozenset(ports.ownership.owned(keys)) if ports.replication.joins else NO_KEYS
 
     def known_to_owner(self, keys: Sequence[bytes]) -> None:
         """Note tasks that their owners have, safely: links to them need not be sent.

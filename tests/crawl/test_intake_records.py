@@ -374,3 +374,10 @@ async def test_what_changes_at_an_owner_is_told_to_whoever_is_joining_who_may_ha
         world.together.joins = joins
         await world.merge(copy(1, **DONE))
         assert [(each.key, each.task.state) for each in world.kept] == [(copy(1).key, State.DONE)] * joins
+
+
+@pytest.mark.parametrize("joins", [True, False])
+async def test_how_an_owners_tasks_ended_is_told_on_while_a_node_joins(joins: bool) -> None:
+    async with a_world() as (world, _):
+        world.owned, world.together.joins = copy(1).key.__eq__, joins
+        assert world.intake.told_on([copy(1).key, copy(2).key]) == frozenset([copy(1).key] * joins)

@@ -260,6 +260,17 @@ def test_a_tombstone_without_its_record_must_be_sent_whole() -> None:
     assert set(holder.records()) == {SPEC.key_of(A)}
 
 
+def test_what_tombstones_change_is_told_on_where_that_is_asked_for() -> None:
+    holder = Holder()
+    holder.merge([copy(A, gen=1), copy(B)])
+    wanted = frozenset(map(SPEC.key_of, (A, B, "http://c.example/")))
+    ends = [end(A, State.DEAD), end(B)]
+    _, merged = holder.run(lambda t: replicas.bury(t, CRAWL, ends, mine=holder.mine, held=holder.held, told_on=wanted))
+    assert [(key, task.state) for key, task in merged.changed] == [(SPEC.key_of(B), State.DONE)]
+    _, again = holder.run(lambda t: replicas.bury(t, CRAWL, ends, mine=holder.mine, held=holder.held, told_on=wanted))
+    assert again.changed == ()
+
+
 def test_queue_entries_of_what_is_over_are_not_read_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
     holder, read = Holder(), list[bytes]()
     holder.merge([copy(A), copy(B)])

@@ -11,6 +11,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from harness.bench import Bench
 from storage.stores import CRAWL
 
@@ -43,6 +44,7 @@ class FakeRun:
     keys = TaskKeys()
     depth_matters = False
     lends = False
+    joins = False  # a node does
 
     def __init__(self, state_of: Callable[[bytes], State | None]) -> None:
         self.own: set[bytes] = set()
@@ -78,6 +80,9 @@ class FakeRun:
 
     def buried(self, keys: Sequence[bytes]) -> None:
         self.over += keys
+
+    def told_on(self, keys: Iterable[bytes]) -> frozenset[bytes]:
+        return frozenset(self.owned(keys)) if self.joins else frozenset()
 
     def known_to_owner(self, keys: Sequence[bytes]) -> None:
         self.known += keys
@@ -309,6 +314,20 @@ async def test_the_node_that_was_given_a_task_ends_it_whoever_tells() -> None:
             for teller in (node(2), node(1)):
                 assert await world.codes(message, replace(HELLO, node_id=teller)) == [Code.ACCEPTED]
             assert world.run.state_of(task.key) is State.DONE
+
+
+@pytest.mark.parametrize("joins", [True, False])
+async def test_how_a_task_ended_elsewhere_is_told_to_whoever_is_joining(joins: bool) -> None:
+    """A worker may not know of the newcomer, which has asked this owner before the tombstone came."""
+    ours, theirs = copy(1), copy(2)
+    async with a_world() as world:
+        assert world.run is not None
+        await world.ask(StoreBackup(CRAWL, (wire.record_of(ours), wire.record_of(theirs))))
+        world.run.own, world.run.given, world.run.joins = {ours.key}, {ours.key: node(1)}, joins
+        over = (over_at(1, node(1)), over_at(2, node(1)))
+        await world.ask(DeleteBackup(CRAWL, tuple(map(wire.tombstone_of, over))))
+        changed = world.run.changes[-1].changed
+        assert [(each.key, each.task.state) for each in changed] == [(ours.key, State.DONE)] * joins
 
 
 async def test_a_task_that_an_owner_has_not_heard_of_is_not_over_before_it_does() -> None:

@@ -21,7 +21,7 @@ of an `OwnershipSnapshot` that they are given. Those that read a record raise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from dhtcrawl.keyspace import host_key
@@ -141,15 +141,24 @@ def merge_in(
 
 
 def bury(
-    txn: Txn, crawl: bytes, ends: Iterable[End], *, mine: Test, held: Test, doubtful: Set[bytes] = NO_KEYS
+    txn: Txn,
+    crawl: bytes,
+    ends: Iterable[End],
+    *,
+    mine: Test,
+    held: Test,
+    doubtful: Set[bytes] = NO_KEYS,
+    told_on: Set[bytes] = NO_KEYS,
 ) -> tuple[list[bool], Merged]:
     """Merge tombstones into our records; False for each that must be sent whole, because we lack its record.
 
-    One with a `doubtful` key is left out as in `merge_in`, and then False, too.
+    One with a `doubtful` key is left out as in `merge_in`, and then False, too. `Merged.changed` has only records with
+    a `told_on` key: to read all of them would cost more than the rest.
     """
     into = _Into(txn, crawl, mine, held)
     known: list[bool] = []
     doubted: list[bytes] = []
+    before: dict[bytes, bytes] = {}  # of those that are told on
     ends = list(ends)
     for end, value in zip(ends, _stored(txn, crawl, [end.key for end in ends]), strict=True):
         if value is not None and end.key in doubtful and into.moves(end.key, value, _over(unpack_task(value), end)):
@@ -157,11 +166,13 @@ def bury(
             known.append(False)
             continue
         known.append(value is not None)
+        if value is not None and end.key in told_on:
+            before.setdefault(end.key, value)
         if value is not None and not into.close(value, end):
             ours = unpack_task(value)
             into.meet(end.key, ours, _over(ours, end))
     into.leave_closed()
-    return known, into.merged._replace(doubted=tuple(doubted))
+    return known, into.merged._replace(changed=_changed(txn, crawl, before), doubted=tuple(doubted))
 
 
 def requeue(txn: Txn, crawl: bytes, task_keys: Iterable[bytes], *, mine: Test, held: Test) -> Merged:
@@ -436,6 +447,12 @@ class _Into:
 def _over(ours: Task, end: End) -> Task:
     """Our record as a tombstone says that it ended."""
     return ours._replace(**{name: value for name, value in end._asdict().items() if name != "key"})
+
+
+def _changed(txn: Txn, crawl: bytes, before: Mapping[bytes, bytes]) -> tuple[TaskReplica, ...]:
+    """The records, of these, that are others than before."""
+    found = ((key, unpack_task(value), get_task(txn, crawl, key)) for key, value in before.items())
+    return tuple(TaskReplica(key, now) for key, was, now in found if now is not None and essence(now) != essence(was))
 
 
 def _stored(txn: Txn, crawl: bytes, task_keys: list[bytes]) -> Iterator[bytes | None]:

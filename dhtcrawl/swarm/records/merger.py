@@ -180,7 +180,11 @@ class Merger:
         self, crawl: bytes, run: InboxRun | None, ends: list[End], doubtful: frozenset[bytes]
     ) -> tuple[list[bool], Merged]:
         now = _take_snapshot(run)(end.key for end in ends)
-        write: Any = partial(replicas.bury, crawl=crawl, ends=ends, mine=now.is_mine, held=now.held, doubtful=doubtful)
+        told_on = NO_KEYS if run is None else run.intake.told_on(end.key for end in ends)
+        write: Any = partial(
+            replicas.bury,
+            crawl=crawl, ends=ends, mine=now.is_mine, held=now.held, doubtful=doubtful, told_on=told_on,
+        )  # fmt: skip
         known, merged = await self._committer.submit(write)
         if run is not None:
             run.buried([end.key for end, there in zip(ends, known, strict=True) if there])
