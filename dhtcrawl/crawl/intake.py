@@ -92,20 +92,13 @@ class Intake:
         self._handling += 1
         era = self._safe.era
         try:
-            accepted = await self._write_links(links)
-            self._start.counters.urls_seen += accepted.new
-            changed = {key for key, _ in accepted.changed}
-            known = [link.key for link in links if link.key not in changed]
-            self._due.expect(accepted.queued)
-            await self._kept([TaskReplica(*pair) for pair in accepted.changed], known)
-            self._due.add(accepted.queued)
-            self._resend(accepted.resend)
+            new = await self._take(links)
             if era == self._safe.era:
                 self._note_safe(links)
         finally:
             self._handling -= 1
             self._changed()
-        return frozenset(task.key for task in accepted.queued)
+        return new
 
     def let_go(self, merged: Merged) -> None:
         """Queue tasks that another node had in flight; some may have been in the stored queue already."""
@@ -237,25 +230,27 @@ class Intake:
             if self._sweeps.wanted.is_set():
                 return  # nodes came or went: it begins anew
 
-    async def _write_links(self, links: list[Link]) -> tasks.Accepted:
-        """Write links; write those again whose known records were taken for safe under a claim that has changed."""
+    async def _take(self, links: list[Link]) -> frozenset[bytes]:
+        """Write links; return the new keys once all are safe."""
         ownership = self._s.ports.ownership
         snapshot = ownership.snapshot(link.key for link in links)
         accepted = await self._submit_links(links, snapshot)
-        if ownership.snapshot(link.key for link in links) == snapshot:
-            return accepted  # the usual case
+        self._start.counters.urls_seen += accepted.new
         changed = {key for key, _ in accepted.changed}
-        known = [link for link in links if link.key not in changed]
-        doubtful = [link for link in known if snapshot.mine(link.key) and not ownership.mine(link.key)]
-        if not doubtful:
-            return accepted
-        again = await self._submit_links(doubtful, ownership.snapshot(link.key for link in doubtful))
-        return tasks.Accepted(
-            [*accepted.queued, *again.queued],
-            [*accepted.resend, *again.resend],
-            accepted.new + again.new,
-            [*accepted.changed, *again.changed],
-        )
+        known, doubtful = [link for link in links if link.key not in changed], list[Link]()
+        if known and ownership.snapshot(link.key for link in links) != snapshot:
+            # Their records were taken for safe under a claim that has changed: these are written once more.
+            doubtful = [link for link in known if snapshot.mine(link.key) and not ownership.mine(link.key)]
+            changed.update(link.key for link in doubtful)
+            known = [link for link in known if link.key not in changed]
+        self._due.expect(accepted.queued)
+        # Before anything else is awaited: until it is under way, a further link to a new task would count as safe.
+        kept = self._keep([TaskReplica(*pair) for pair in accepted.changed], [link.key for link in known])
+        new = await self._take(doubtful) if doubtful else NO_KEYS
+        await kept
+        self._due.add(accepted.queued)
+        self._resend(accepted.resend)
+        return new.union(task.key for task in accepted.queued)
 
     def _submit_links(self, links: list[Link], snapshot: OwnershipSnapshot) -> asyncio.Future[tasks.Accepted]:
         crawl, depth_matters = self._start.crawl_id, self._start.spec.settings.depth >= 0
@@ -273,8 +268,8 @@ class Intake:
         claims = self._s.ports.ownership.snapshot(()).claims
         self._safe.add([link for link in links if claims(link.key)])
 
-    async def _kept(self, changed: list[TaskReplica], known: list[bytes]) -> None:
-        """Return once the backups have the `changed` records, and those of `known` that are under way to them."""
+    def _keep(self, changed: list[TaskReplica], known: list[bytes]) -> asyncio.Future[None]:
+        """Send `changed` records to the backups; done once these have them, and those of `known` that are under way."""
         replication = self._s.ports.replication
         waiting = 1
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -291,7 +286,7 @@ class Intake:
             waiting += 1
             replication.keep(changed, one)
         one()
-        await done
+        return done
 
     def _resend(self, pages: list[bytes]) -> None:
         if pages:

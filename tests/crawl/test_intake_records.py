@@ -80,6 +80,13 @@ class IntakeBench(Bench):
         self.kept += kept
         self.waiting.append(then)
 
+    def under_way(self, key: bytes, then: Callable[[], None]) -> bool:
+        """As `Replication.when_kept`."""
+        found = key in [kept.key for kept in self.kept]
+        if found:
+            self.waiting.append(then)
+        return found
+
     def _changed(self) -> None:
         self.changes += 1
 
@@ -363,6 +370,23 @@ async def test_a_link_that_is_known_from_an_owner_that_vanished_is_acked_only_on
         assert [kept.key for kept in world.kept] == [copy(1).key]
         world.backups_answer()
         assert await accepting == frozenset()
+
+
+async def test_a_further_link_to_a_new_task_waits_for_its_backups_also_while_what_came_with_it_is_doubted() -> None:
+    async with a_world() as (world, group):
+        new, known = link(1), link(2)
+        await world.merge(copy(2))
+        world.backups_answer()
+        world.kept.clear()
+        world.together.when_kept = world.under_way
+        first, second = (group.create_task(world.intake.accept(links)) for links in ([new, known], [new]))
+        await asyncio.sleep(0)
+        world.owned = new.key.__eq__  # both are being written; the known one is another node's from now on
+        await asyncio.sleep(1)
+        assert (first.done(), second.done()) == (False, False)
+        assert [kept.key for kept in world.kept] == [new.key, known.key]
+        world.backups_answer()
+        assert (await first, await second) == (frozenset([new.key]), frozenset())
 
 
 @pytest.mark.parametrize("joins", [True, False])
