@@ -62,7 +62,8 @@ class Resends:
             find = None if self._finder is None else self._finder(page.task.url)
             look = partial(recovery.look_again, page, self._s.config.fetch.html_bytes_max, find)
             found = recovery.links_of(page, await self._s.offload(look), self._discovery)
-            self._next.send_again(key, found.links, Relinked(found.link_keys, found.skipped), found.under_way)
+            relinked = Relinked(found.link_keys, page.task.depth, found.skipped)
+            self._next.send_again(key, found.links, relinked, found.under_way)
             self._pages.done()
             self._resent()
 

@@ -75,7 +75,8 @@ class RoundTransaction(NamedTuple):
         for host, wait_s in round_.owed.items():
             tasks.owe(txn, self.crawl, host, wait_s)
         for page_key, found in round_.relinked.items():
-            self._skipped(result, tasks.relink(txn, self.crawl, page_key, found.link_keys, found.skipped))
+            noted = tasks.relink(txn, self.crawl, page_key, found.link_keys, found.depth, found.skipped)
+            self._skipped(result, noted)
 
     def _archive(self, txn: Txn, fetched: Fetched, settled: frozenset[bytes], result: RoundResult) -> None:
         place, digest = self.archive.append(fetched.item)

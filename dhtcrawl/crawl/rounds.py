@@ -170,6 +170,7 @@ class Relinked(NamedTuple):
     """The links of a page that was analysed again."""
 
     link_keys: bytes  # the task keys of its links
+    depth: int  # the page's, for which they go out
     skipped: list[tuple[str, str]]
 
 

@@ -154,7 +154,7 @@ async def test_a_page_that_waits_for_its_copies_when_a_shorter_way_is_found_wait
         world.next.acked([FIRST])
         await a_moment()
         world.next.resend([PAGE])
-        world.next.send_again(PAGE, [SECOND], Relinked(SECOND.key, []))
+        world.next.send_again(PAGE, [SECOND], Relinked(SECOND.key, 3, []))
         await a_moment()
         assert (world.resent, world.sent) == (1, [FIRST, SECOND])
         world.copied()
@@ -178,7 +178,7 @@ async def test_what_was_acked_before_a_shorter_way_was_found_does_not_make_a_pag
         assert not world.is_done
         assert world.engine.get(mark) is not None
         world.next.resend([PAGE])
-        world.next.send_again(PAGE, [SECOND], Relinked(SECOND.key, []))
+        world.next.send_again(PAGE, [SECOND], Relinked(SECOND.key, 2, []))
         world.next.acked([SECOND])
         await a_moment()
         assert world.is_done

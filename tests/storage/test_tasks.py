@@ -192,8 +192,25 @@ def test_a_link_that_is_skipped_keeps_its_first_reason(store: Store) -> None:
 def test_a_link_that_is_skipped_when_its_page_is_read_again_has_that_page(store: Store) -> None:
     store.accept(link(A))
     store.fetched(page(A))
-    store.run(lambda txn: tasks.relink(txn, CRAWL, SPEC.key_of(A), b"", [(B, "out-of-scope")]))
+    store.run(lambda txn: tasks.relink(txn, CRAWL, SPEC.key_of(A), b"", 1, [(B, "out-of-scope")]))
     assert unpack(store.engine.get(keys.SKIPPED + CRAWL + url_key(B)) or b"") == [B, "out-of-scope", A]
+
+
+def test_a_page_is_not_done_whose_links_went_out_for_a_greater_depth_than_it_was_found_at_meanwhile(
+    store: Store,
+) -> None:
+    store.accept(link(A, 4))
+    store.fetched(page(A, 4))
+    store.accept(link(A, 3))
+    depth = store.task(A).depth  # its links go out again for this one, and meanwhile
+    store.accept(link(A, 2))
+    settle = partial(tasks.settle, crawl=CRAWL, key=SPEC.key_of(A), depth_matters=True)
+    store.run(lambda txn: tasks.relink(txn, CRAWL, SPEC.key_of(A), b"", depth))
+    assert store.run(settle) is None
+    assert marked(store) == [SPEC.key_of(A)], "a restart sends them"
+    store.run(lambda txn: tasks.relink(txn, CRAWL, SPEC.key_of(A), b"", 2))
+    assert store.run(settle) == store.task(A)
+    assert (marked(store), store.fsck().problems) == ([], [])
 
 
 # queues

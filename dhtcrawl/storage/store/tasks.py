@@ -247,18 +247,19 @@ def _earlier(txn: Txn, crawl: bytes, page: FetchedPage) -> Additions:
 
 
 def relink(
-    txn: Txn, crawl: bytes, key: bytes, link_keys: bytes, skipped: Iterable[tuple[str, str]] = ()
+    txn: Txn, crawl: bytes, key: bytes, link_keys: bytes, depth: int, skipped: Iterable[tuple[str, str]] = ()
 ) -> Mapping[str, int]:
-    """Write the link keys, the skipped links and the present depth of a page that was found at a smaller depth.
+    """Write the link keys and the skipped links of a page that was found at a smaller depth, and for which depth.
 
-    Returns what `skip` does.
+    A smaller one may have been found since: that its links went out for that as well is not said. Returns what `skip`
+    does.
     """
-    task, page = get_task(txn, crawl, key), get_page(txn, crawl, key)
+    page = get_page(txn, crawl, key)
     assert page is not None, "only a fetched page is linked again"
     txn.put(keys.LINKS + crawl + key, link_keys)
     noted = skip(txn, crawl, skipped, page["url"])
-    if task is not None and page["depth"] != task.depth:
-        txn.put(keys.PAGE + crawl + key, pack({**page, "depth": task.depth}))
+    if page["depth"] != depth:
+        txn.put(keys.PAGE + crawl + key, pack({**page, "depth": depth}))
     return noted
 
 
