@@ -184,5 +184,6 @@ class RoundState:
         doubtful = [link for link in known if round_.ownership.mine(link.key) and not mine(link.key)]
         if doubtful:
             self._next.put_back(doubtful)
-            known = [link for link in known if link not in doubtful]
+            keys = {link.key for link in doubtful}
+            known = [link for link in known if link.key not in keys]
         return known

@@ -29,7 +29,7 @@ from dhtcrawl.crawl.round_state import (
     Wrote,
 )
 from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Kill, Round, RoundResult
-from dhtcrawl.storage.store.ownership import NOTHING
+from dhtcrawl.storage.store.ownership import EVERYTHING, NOTHING
 from dhtcrawl.storage.store.records import Task
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage, Link
@@ -286,3 +286,33 @@ def test_an_owner_that_does_not_wait_for_a_page_learns_that_it_is_fetched(fact: 
     result = RoundResult(arrived=[record], refetched={key} if fact.get("again") else set())
     kept = [step for step in model.state.written(round_, result) if isinstance(step, Keep)]
     assert kept == ([Keep([record], [], [])] if told else [])
+
+
+def test_links_whose_records_are_doubted_are_sent_again_and_no_two_links_are_compared_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be thousands of them when a node comes or goes, and the loop stands still meanwhile."""
+    compared = 0
+
+    class ComparedLink(Link):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return tuple.__eq__(self, other)
+
+        __hash__ = tuple.__hash__
+
+    monkeypatch.setattr(round_state, "LINKS_A_ROUND_MAX", 100)
+    model = Model(alone=False)
+    links = [ComparedLink(*link_of(number)) for number in range(40)]
+    ours = [link for link in links if model.own.owns(link.key)]
+    model.next.outbox.add(b"page", links)
+    model.own.snapshot = lambda keys: EVERYTHING
+    model.state.take_links()
+    round_ = model.state.begin()
+    assert round_ is not None
+    model.own.mine = {link.key for link in ours[::2]}.__contains__  # another node has come
+    acked = [step.links for step in model.state.written(round_, RoundResult()) if isinstance(step, AckOnceKept)]
+    assert [[link.key for link in each] for each in acked] == [[link.key for link in ours[::2]]]
+    assert [link.key for link in model.next.outbox.take(100)] == [link.key for link in ours[1::2]]
+    assert compared == 0
