@@ -243,7 +243,7 @@ def test_of_a_page_that_a_former_heir_has_too_the_record_counts_that_was_found_a
         heir.store.put(kind + CRAWL + key, author.store.engine.get(kind + CRAWL + key))
     author.accept(A, depth=0)
     found = b"".join(map(SPEC.key_of, (B, C)))
-    author.store.run(partial(tasks.relink, crawl=CRAWL, key=key, link_keys=found))
+    author.store.run(partial(tasks.relink, crawl=CRAWL, key=key, link_keys=found, depth=0))
     author.settle(A)
     gathered, merged = Collection(), Collection()
     for kind in GATHERED:
