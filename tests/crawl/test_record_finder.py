@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,9 +12,11 @@ from extract.made_rules import URL, found
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.crawl.record_finder import STORED_CHARS_MAX, kept, stored
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.crawl.record_finder import STORED_CHARS_MAX, finder_of, kept, stored
 from dhtcrawl.extract.records import Extracted, Record, Reject
 from dhtcrawl.extract.values import RejectReason
+from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.record_files import REJECTED_FILE, RecordFiles
 from dhtcrawl.storage.store.files import MemoryDirectory
 
@@ -88,3 +92,15 @@ def test_what_is_stored_fits_and_what_is_left_out_is_counted(texts: list[str], s
         lost, untold = len(records) - len(left.records), len(rejects) - len(first)
         assert told.found == f"{lost} records and {untold} rejects are left out"
         assert lost + untold > 0
+
+
+def test_a_crawl_without_rules_pays_nothing_for_them() -> None:
+    """Nothing looks at its pages, and what reads rules is imported by no command and no node."""
+    assert finder_of(CrawlSpec(("http://a.example/",), CrawlSettings())) is None
+    program = (
+        "import sys, dhtcrawl.cli.main, dhtcrawl.cli.crawl, dhtcrawl.cli.join\n"
+        "import dhtcrawl.node.single, dhtcrawl.node.swarm_node\n"
+        "print([name for name in sys.modules if name.startswith(('turbohtml', 'dhtcrawl.extract'))])"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
