@@ -61,6 +61,17 @@ def test_the_rows_of_every_benchmark_have_the_same_fields(name: str) -> None:
     assert_shape(json.loads(benchmark.json_text([ROWS[name]]))["rows"][0])
 
 
+def test_what_rules_cost_is_also_said_in_pages_of_wget() -> None:
+    def ratio(site: str, wget_ms: float) -> benchmark.Row:
+        pair = bench_rules.Pair(site, 9, 1.0, 1.5, 9, 90, wget_ms)
+        return next(row for row in bench_rules.rows_of(site, [pair]) if row["unit"] == "ratio")
+
+    slow, fast = ratio("cppreference", 0.5), ratio("cppreference", 0.4)
+    assert (slow["measured"], slow["target"], slow["ok"]) == (1.0, 1.19, True)
+    assert (fast["measured"], fast["ok"]) == (1.25, False)
+    assert ratio("postgresql", 0.1)["target"] is None
+
+
 def test_the_rows_about_policies_have_them_too() -> None:
     from policy_bench.report import Row, as_rows
 
