@@ -42,6 +42,7 @@ class CrawlStarter:
             looking = group.create_task(run.run())
             try:
                 await running.run_part(lambda: run.ownership.claim.owns)
+                await self.ground.node.retire(run.record().crawl_id)
             finally:
                 looking.cancel()
                 self.runs.ended(run.record().crawl_id)

@@ -89,6 +89,7 @@ class Node:
         self._runner = runner
         self._shares = NodeShares()
         self._safe_tasks = DepthTable()
+        self._archives: dict[bytes, list[Archive]] = {}  # of the crawls that run
         self._hosts = HostBook(started_at=ports.clock.monotonic(), fresh=incarnation == 1)
 
     async def crawls(self) -> list[CrawlRecord]:
@@ -156,7 +157,7 @@ class Node:
         stored, undercopied, owed = await self.committer.submit(recover)
         counters = CrawlCounters.unpack(stored)
         counters.pages_undercopied = undercopied
-        self._runner.participants.append(archive)
+        self._use(archive, record)
         return RecoveredCrawl(
             record, archive, CrawlStart(record.spec_now, record.crawl_id, counters, record.aliases, owed)
         )
@@ -205,8 +206,21 @@ class Node:
         """The archive for copies of other nodes' bodies, ready to be written to; call it once a crawl."""
         archive = self._archive(record, directory, COPIES)
         await self.committer.submit(archive.recover)
-        self._runner.participants.append(archive)
+        self._use(archive, record)
         return archive
+
+    async def retire(self, crawl_id: bytes) -> None:
+        """Close the archive files of a crawl that runs no more, or a node with many crawls runs out of open files.
+
+        Raises:
+            StorageError: the disk has failed.
+        """
+        archives = self._archives.pop(crawl_id, [])
+        await self.committer.submit(partial(_rest, archives=archives))
+
+    def _use(self, archive: Archive, record: CrawlRecord) -> None:
+        self._runner.participants.append(archive)
+        self._archives.setdefault(record.crawl_id, []).append(archive)
 
     def _archive(self, record: CrawlRecord, directory: Directory, series: str = "") -> Archive:
         return Archive(
@@ -337,6 +351,11 @@ async def open_node(config: Config, ports: Ports) -> AsyncIterator[Node]:
         for participant in runner.participants:
             participant.close()
         ports.engine.close()
+
+
+def _rest(_: Txn, archives: list[Archive]) -> None:
+    for archive in archives:
+        archive.rest()
 
 
 def _ended(summary: Summary) -> str:

@@ -124,6 +124,12 @@ class Archive:
                 file.close()
         self._dirty.clear()
 
+    def rest(self) -> None:
+        """Let go of the file that is appended to, once that is durable; the next append begins another one."""
+        if self._file is not None and self._file.name not in self._dirty:
+            self._file.close()
+        self._file = None
+
     def close(self) -> None:
         """Close the files; bytes that were not prepared are cut off at the next start."""
         if self._file is not None:
@@ -136,9 +142,7 @@ class Archive:
     def _current(self) -> AppendFile:
         """The file to append to, which is prepared with this transaction."""
         if self._file is None or self._file.size >= self._bytes_max:
-            if self._file is not None and self._file.name not in self._dirty:
-                self._file.close()
-            self._file = None
+            self.rest()
             self._file, self._info_id = self._begin()
         self._dirty[self._file.name] = self._file
         return self._file
