@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 
 from dhtcrawl.config import pairs
@@ -11,7 +12,9 @@ from dhtcrawl.node.crawl_run import CrawlRun
 from dhtcrawl.node.single import RunningCrawl
 from dhtcrawl.node.swarm_crawl import Shared, compose
 from dhtcrawl.node.swarm_parts import Ground, SwarmParts
+from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.assignment.facts import NodeTraits
 from dhtcrawl.swarm.assignment.policies import Policies
 from dhtcrawl.swarm.lifecycle.crawl_memory import CrawlMemories
@@ -29,11 +32,18 @@ class CrawlStarter:
     trust: RedirectTrust
 
     async def start(self, record: CrawlRecord) -> CrawlRun:
-        """The run of a crawl, which has begun; its outputs are written when it ends."""
+        """The run of a crawl, which has begun; its outputs are written when it ends.
+
+        Raises:
+            StorageError: the disk has failed, or takes no further directory; the node ends.
+        """
         ground, crawl = self.ground, record.crawl_id
         await self.trust.look(crawl)
         record = self.runs.records.get(crawl) or record
-        run, running = await compose(self.shared, record, ground.outputs(crawl), disk_used=ground.disk_used(crawl))
+        # Where no directory can be made the node ends, as where nothing can be written: it would own tasks of a crawl
+        # that does not run here, and the crawl could not end.
+        dirs = await ground.node.committer.submit(partial(_outputs, of=ground.outputs, crawl=crawl))
+        run, running = await compose(self.shared, record, dirs, disk_used=ground.disk_used(crawl))
         self.shared.group.create_task(self._run(run, running))
         return run
 
@@ -46,6 +56,11 @@ class CrawlStarter:
             finally:
                 looking.cancel()
                 self.runs.ended(run.record().crawl_id)
+
+
+def _outputs(_: Txn, of: Callable[[bytes], OutputDirs], crawl: bytes) -> OutputDirs:
+    """The directories of a crawl; an error here is one of the store."""
+    return of(crawl)
 
 
 def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -> CrawlStarter:
