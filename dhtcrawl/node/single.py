@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import resource
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -131,6 +131,20 @@ class Node:
         while count := await self.committer.submit(lambda txn: catalog.forget(txn, crawl_id, FORGET_AT_ONCE)):
             dropped += count
         return dropped
+
+    async def drop_forgotten(self, crawl_ids: Iterable[bytes]) -> None:
+        """Drop what is there of these crawls, which were forgotten here (`catalog.closed`).
+
+        Nodes that have not forgotten them send task records that both would keep. And who killed `dhtcrawl forget` in
+        the middle may not find that the rest of a crawl is taken for all of it.
+
+        Raises:
+            StorageError: the store cannot be read or written.
+        """
+        for crawl_id in crawl_ids:
+            drop = partial(catalog.drop_closed, crawl=crawl_id, limit=FORGET_AT_ONCE)
+            while await self.committer.submit(drop):
+                pass
 
     async def task(self, record: CrawlRecord, key: bytes) -> Task | None:
         """The record of one task, or None.
@@ -340,11 +354,14 @@ async def open_node(config: Config, ports: Ports) -> AsyncIterator[Node]:
     committer = ports.make_committer(runner)
     try:
 
-        def start(txn: Txn) -> int:
+        def start(txn: Txn) -> tuple[int, list[bytes]]:
             catalog.check_format(txn)
-            return catalog.next_incarnation(txn)
+            return catalog.next_incarnation(txn), catalog.closed(txn)
 
-        yield Node(config, ports, runner, committer, await committer.submit(start))
+        incarnation, forgotten = await committer.submit(start)
+        node = Node(config, ports, runner, committer, incarnation)
+        await node.drop_forgotten(forgotten)
+        yield node
     finally:
         await ports.http.close()
         await committer.close()

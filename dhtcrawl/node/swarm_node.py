@@ -50,6 +50,8 @@ READY_LOOK_S = 0.05
 FLUSH_S = 2.0  # for the last copies, when a node stops
 REMEMBER_EVERY_S = 1.0
 COUNT_EVERY_S = 3600.0
+# Nodes that have not forgotten a crawl send its records anew after each time.
+FORGOTTEN_EVERY_S = 86_400.0
 
 
 @loop_state
@@ -283,7 +285,7 @@ class SwarmNode:
                 raise failed  # others would wait for what it cannot answer
             await asyncio.sleep(READY_LOOK_S)
         self.ready.set()
-        looked_at = clock.monotonic()
+        looked_at = dropped_at = clock.monotonic()
         while True:
             await parts.membership.peer_store.remember()
             # Raises once the store has failed, which ends a node that writes nothing of its own, too.
@@ -293,3 +295,6 @@ class SwarmNode:
             if now - looked_at >= COUNT_EVERY_S:
                 ran_ms, looked_at = round(1000 * (now - looked_at)), now
                 await committer.submit(partial(catalog.count_run_time, ran_ms=ran_ms))
+            if now - dropped_at >= FORGOTTEN_EVERY_S:
+                dropped_at = now
+                await self.node.drop_forgotten(await committer.submit(catalog.closed))

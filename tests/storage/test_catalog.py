@@ -229,6 +229,25 @@ def test_forgetting_removes_exactly_one_crawl(store: Store, gone: bytes, limit: 
     assert dropped == len(everything) - len(theirs)
 
 
+def test_of_a_forgotten_crawl_nothing_stays_that_comes_later_and_of_one_that_is_put_again_everything(
+    store: Store,
+) -> None:
+    for crawl_id in IDS[:3]:
+        fill(store, crawl_id)
+    whole = store.stored_keys()
+    for crawl_id in IDS[:2]:
+        store.run(partial(catalog.put_closed, crawl=crawl_id))
+    # As what gathers it once more does.
+    store.run(partial(catalog.put_crawl, crawl=crawl(IDS[1])))
+    assert store.run(catalog.closed) == [IDS[0]]
+    for crawl_id in IDS[:3]:
+        while store.run(partial(catalog.drop_closed, crawl=crawl_id, limit=3)):
+            pass
+    assert [key for key in store.stored_keys() if key[:1] in keys.KINDS] == [
+        key for key in whole if key[1:17] != IDS[0] and key[:1] in keys.KINDS
+    ]
+
+
 def test_forgetting_what_is_not_there_drops_nothing(store: Store) -> None:
     fill(store, IDS[1])
     before = store.stored_keys()

@@ -85,7 +85,9 @@ def swarm_node(txn: Txn) -> str | None:
 
 
 def put_crawl(txn: Txn, crawl: CrawlRecord) -> None:
-    """Write a crawl's record."""
+    """Write a crawl's record; one that was forgotten here is wanted again."""
+    if is_closed(txn, crawl.crawl_id):
+        txn.delete(_CLOSED + crawl.crawl_id)
     txn.put(keys.key(keys.CRAWL, crawl.crawl_id), pack(write_fields(crawl)))
 
 
@@ -173,6 +175,19 @@ def put_closed(txn: Txn, crawl: bytes) -> None:
 def is_closed(txn: Txn, crawl: bytes) -> bool:
     """Whether this crawl was forgotten here and its note still lasts."""
     return txn.get(_CLOSED + crawl) is not None
+
+
+def closed(txn: Txn) -> list[bytes]:
+    """The crawls that were forgotten here and whose notes still last."""
+    return [key[len(_CLOSED) :] for key, _ in txn.scan(_CLOSED, keys.after(_CLOSED))]
+
+
+def drop_closed(txn: Txn, crawl: bytes, limit: int) -> int:
+    """As `forget`, of a crawl that was forgotten here: what a kill left of it, or others that have it have sent since.
+
+    Nothing is dropped of a crawl that is wanted again.
+    """
+    return forget(txn, crawl, limit) if is_closed(txn, crawl) else 0
 
 
 def count_run_time(txn: Txn, ran_ms: int) -> int:
