@@ -88,7 +88,7 @@ def _node_type(crawl: CrawlRecord, url: str) -> dict[str, Any]:
 
 def _limit_reached(txn: Txn, crawl: CrawlRecord) -> dict[str, Any]:
     """The page limit of a crawl of one node that is at it; of a crawl of a swarm its standing says it."""
-    pages_max = crawl.spec.settings.max_pages
+    pages_max = crawl.settings.max_pages
     if not pages_max or crawl.participants:
         return {}
     stored = txn.get(keys.key(keys.COUNTERS, crawl.crawl_id))

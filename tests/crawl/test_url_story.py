@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import pytest
 from storage.stores import CRAWL, SPEC, Store, link
 
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.crawl.url_story import url_story
 from dhtcrawl.searches import SearchEngine, Searches
-from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.counters import put_counters
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, with_settings
 
 SEED = SPEC.seeds[0]
 
@@ -28,3 +30,21 @@ def test_a_task_for_nodes_of_a_type_says_so_while_it_waits() -> None:
     first = url_story(answer)[0]
     assert first == "is queued, for a node of type 'meta' only (one that was started with --label type=meta)"
     assert url_story(answer | {"in_flight": True})[0] == "is being fetched"
+
+
+@pytest.mark.parametrize(
+    ("begun", "now", "says"),
+    [
+        (0, 10, "is queued; the crawl is at its limit of 10 pages, so it is not fetched"),
+        (5, 10, "is queued; the crawl is at its limit of 10 pages, so it is not fetched"),
+        (5, 20, "is queued, and will be fetched when its host's turn comes"),
+        (5, 0, "is queued, and will be fetched when its host's turn comes"),
+    ],
+)
+def test_the_limit_of_pages_is_the_one_with_which_the_crawl_goes_on(begun: int, now: int, says: str) -> None:
+    store = Store()
+    store.accept(link(SEED))
+    store.run(partial(put_counters, crawl=CRAWL, known={"pages": 10}))
+    spec = replace(SPEC, settings=replace(SPEC.settings, max_pages=begun))
+    record = with_settings(CrawlRecord(CRAWL, spec, b""), replace(SPEC.settings, max_pages=now))
+    assert url_story(store.run(partial(explain, crawl=record, url=SEED)))[0] == says
