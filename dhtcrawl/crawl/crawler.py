@@ -15,7 +15,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 from dhtcrawl.config import FetchSettings
@@ -30,12 +30,13 @@ from dhtcrawl.crawl.record_finder import finder_of
 from dhtcrawl.crawl.refill import Refill
 from dhtcrawl.crawl.resends import Resends
 from dhtcrawl.crawl.rounds import CrawlCounters
-from dhtcrawl.crawl.seed_links import seed_parts
+from dhtcrawl.crawl.seed_links import SeedPart, seed_parts
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.standing import Cause, Obstacle
-from dhtcrawl.storage.store import tasks
+from dhtcrawl.storage.store import counters, tasks
+from dhtcrawl.storage.store.txn import Txn
 
 log = logging.getLogger(__name__)
 
@@ -377,8 +378,9 @@ class Crawl:
         submit, start = self._s.committer.submit, self.parts.start
         begun = await submit(partial(tasks.seeded, crawl=start.crawl_id))
         for part in seed_parts(start.spec, begun):
-            seed = partial(tasks.seed, crawl=start.crawl_id, tasks=part.tasks)
-            await submit(partial(seed, links=part.links, orders=self.parts.orders))
+            write = partial(_write_seeds, crawl=start.crawl_id, part=part, orders=self.parts.orders)
+            new = await submit(write)
+            self.counters.urls_seen += new
             if self._stage.ended.is_set():
                 return  # stopped
 
@@ -421,3 +423,10 @@ class Crawl:
             else:
                 # No other node may fetch what this one owns: without it the crawl would neither go on nor end.
                 await self._s.ports.record.stop(stop.word)
+
+
+def _write_seeds(txn: Txn, crawl: bytes, part: SeedPart, orders: Iterator[int]) -> int:
+    """Write some of the seeds, and count those that are new; how many these are."""
+    new = tasks.seed(txn, crawl, part.links, orders, part.tasks)
+    counters.count(txn, crawl, {"urls_seen": new} if new else {})
+    return new

@@ -9,11 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from storage.stores import CRAWL
 
 from dhtcrawl.crawl.crawler import LIMITS_EVERY_S, Crawl
+from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.crawl.single_node import SoleBudget
 from dhtcrawl.errors import StorageFull
 from dhtcrawl.fetch.politeness import HoldReason
+from dhtcrawl.storage.store import keys
 from dhtcrawl.url import host_of
 
 from .fetch_world import SEED, SmallWeb
@@ -106,3 +109,23 @@ async def test_impolite_requests_are_those_that_the_node_counted_while_the_crawl
         with contextlib.suppress(asyncio.CancelledError):
             await running
     assert (counters.politeness_exceptions, counters.politeness_violations) == (5, 1)
+
+
+async def test_seeds_count_as_queued_from_the_start_and_once_however_often_the_crawl_begins_again() -> None:
+    web = small_web()
+    for _ in range(2):
+        looked = asyncio.Event()
+
+        async def disk_used(looked: asyncio.Event = looked) -> bool:
+            looked.set()
+            return await never()
+
+        crawl = Crawl(web.services, web.parts, web.assignment, SoleBudget(0, web.parts.counters), disk_used=disk_used)
+        running = asyncio.ensure_future(crawl.run())
+        await looked.wait()
+        assert crawl.counters.queued == 1
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    stored = web.engine.get(keys.key(keys.COUNTERS, CRAWL))
+    assert CrawlCounters.unpack(stored).queued == 1

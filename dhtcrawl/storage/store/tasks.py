@@ -118,11 +118,12 @@ def accept(
     return Accepted(arrivals.queued, arrivals.resend, arrivals.new, list(changed.items()))
 
 
-def seed(txn: Txn, crawl: bytes, links: Iterable[Link], orders: Iterator[int], tasks: int) -> None:
-    """Write seeds that were not seen before, and that those of so many virtual tasks are written."""
-    accept(txn, crawl, links, orders, depth_matters=False)
+def seed(txn: Txn, crawl: bytes, links: Iterable[Link], orders: Iterator[int], tasks: int) -> int:
+    """Write seeds that were not seen before, and that those of so many virtual tasks are written; how many were new."""
+    accepted = accept(txn, crawl, links, orders, depth_matters=False)
     if tasks:
         txn.put(keys.key(keys.SEEDED, crawl), tasks.to_bytes(8, "big"))
+    return accepted.new
 
 
 def seeded(txn: Txn, crawl: bytes) -> int:
