@@ -90,6 +90,7 @@ class Node:
         self._shares = NodeShares()
         self._safe_tasks = DepthTable()
         self._archives: dict[bytes, list[Archive]] = {}  # of the crawls that run
+        self._has_run = False  # a crawl, since the process began
         self._hosts = HostBook(started_at=ports.clock.monotonic(), fresh=incarnation == 1)
 
     async def crawls(self) -> list[CrawlRecord]:
@@ -214,7 +215,10 @@ class Node:
 
     def running(self, record: CrawlRecord, crawl: Crawl, dirs: OutputDirs, live: LivePages) -> RunningCrawl:
         """The crawl together with its outputs, to be run once."""
-        return RunningCrawl(record, crawl, dirs, live, self.committer, self.config, self.node_id)
+        # What the process used before belongs to its first crawl, or a command would not count its own start.
+        cpu_from_s = _cpu_seconds() if self._has_run else 0.0
+        self._has_run = True
+        return RunningCrawl(self, record, crawl, dirs, live, cpu_from_s=cpu_from_s)
 
     async def copies_archive(self, record: CrawlRecord, directory: Directory) -> Archive:
         """The archive for copies of other nodes' bodies, ready to be written to; call it once a crawl."""
@@ -259,23 +263,15 @@ class RunningCrawl:
     """A crawl with its outputs."""
 
     def __init__(
-        self,
-        record: CrawlRecord,
-        crawl: Crawl,
-        dirs: OutputDirs,
-        live: LivePages,
-        committer: Committer,
-        config: Config,
-        node_id: str,
+        self, node: Node, record: CrawlRecord, crawl: Crawl, dirs: OutputDirs, live: LivePages, *, cpu_from_s: float
     ) -> None:
+        """The process had used `cpu_from_s` seconds of CPU when what this crawl uses begins to count."""
         self.record = record
         self.crawl = crawl
+        self._node = node
         self._dirs = dirs
         self._live = live
-        self._committer = committer
-        self._config = config
-        self._node_id = node_id
-        self._cpu_before = crawl.counters.cpu_seconds
+        self._cpu_before = crawl.counters.cpu_seconds - cpu_from_s
 
     async def run(self) -> tuple[Summary, Exit]:
         """Crawl to the end and write the outputs; return the summary and the exit code.
@@ -320,7 +316,7 @@ class RunningCrawl:
         self.crawl.parts.discovery.forget()
 
     async def _write(self, function: Callable[[Txn], Any]) -> Any:
-        return await self._committer.submit(function)
+        return await self._node.committer.submit(function)
 
     def _outputs(self, txn: Txn, *, pending_reason: str, ours: Callable[[bytes], bool] | None = None) -> OutputCounters:
         self._live.close()
@@ -337,8 +333,8 @@ class RunningCrawl:
     def _summary(self, totals: OutputCounters) -> Summary:
         counters = self.crawl.counters
         counted = {**counters.figures(), "pages": totals.pages, "body_bytes": totals.bytes}
-        node = NodeFacts(self._node_id, counted, counters.cpu_seconds, _rss_bytes_max())
-        facts = CrawlFacts(True, self.crawl.complete, 1, counters.seconds, self._config.storage.sync)
+        node = NodeFacts(self._node.node_id, counted, counters.cpu_seconds, _rss_bytes_max())
+        facts = CrawlFacts(True, self.crawl.complete, 1, counters.seconds, self._node.config.storage.sync)
         return summarise(self.record, facts, [node], totals, refetches=counters.refetches, gathered=True)
 
 
