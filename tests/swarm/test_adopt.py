@@ -258,6 +258,27 @@ async def test_a_file_that_has_grown_goes_on_and_what_was_taken_of_it_stays(cut:
     assert heir.archive.files == leaver.archive.files
 
 
+@pytest.mark.parametrize("taken", [0, 120])
+async def test_of_a_file_that_breaks_off_nothing_stays_that_no_record_leads_to(taken: int) -> None:
+    """Another node may become the heir, and nobody would ever remove it."""
+    leaver, heir = Side(), Side()
+    data = bytes(range(250))
+    if taken:
+        leaver.file(name_of(LEAVER), data[:taken])
+        assert await adopt(leaver, heir) == Done()
+    leaver.file(name_of(LEAVER), data)
+    chunks = iter([data[taken : taken + 100]])
+
+    def breaks_off(args: dict[str, Any]) -> Any:
+        chunk = next(chunks, None)
+        return Refused("no-file") if chunk is None else {"data": chunk}
+
+    assert isinstance(await adopt(leaver, heir, export_chunk=breaks_off), Refused)
+    assert heir.archive.files == ({name_of(LEAVER): data[:taken]} if taken else {})
+    assert await adopt(leaver, heir) == Done()
+    assert heir.archive.files == leaver.archive.files
+
+
 async def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> None:
     names: list[Any] = ["../x", "x.warc.gz", ".hidden", 7, f"{CRAWL.hex()[:12]}-../../x-00000.warc.gz"]
     nonsense: list[dict[str, Any]] = [

@@ -203,7 +203,7 @@ class Adoption:
             await bring_bytes(self._committer, chunk, name, begin, length, lambda _, data: file.append(data))
             await self._committer.submit(partial(_finish, file=file, crawl=crawl, length=length))
         finally:
-            await self._committer.submit(lambda _: file.close())
+            await self._committer.submit(partial(_put_away, file=file, crawl=crawl, archive=archive))
 
     async def _take_rows(self, node: bytes, source: PeerSource, crawl: bytes, kind: bytes) -> None:
         async for rows in whole_rows(partial(source.rows, node, kind), kind):
@@ -248,6 +248,17 @@ def _whole(archive: Directory, name: str, taken: int) -> int:
 def _finish(txn: Txn, *, file: AppendFile, crawl: bytes, length: int) -> None:
     file.sync()
     txn.put(keys.ARCHIVE + crawl + file.name.encode(), pack(length))
+
+
+def _put_away(txn: Txn, *, file: AppendFile, crawl: bytes, archive: Directory) -> None:
+    """Close a file; what came of one that broke off goes, as no record leads there, and nobody would remove it."""
+    committed = txn.get(keys.ARCHIVE + crawl + file.name.encode())
+    length = 0 if committed is None else unpack(committed)
+    if file.size > length:
+        file.truncate(length)
+    file.close()
+    if committed is None:
+        archive.remove(file.name)
 
 
 def _put(txn: Txn, *, crawl: bytes, kind: bytes, rows: Sequence[Row], node: bytes) -> None:
