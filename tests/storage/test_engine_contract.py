@@ -326,6 +326,11 @@ def test_a_second_opener_is_told_so(tmp_path: Path) -> None:
         (PermissionError(errno.EACCES, "Permission denied", "/lock"), "permission denied"),
         (NotADirectoryError(errno.ENOTDIR, "Not a directory", "/block/file"), "a file is in the way"),
         (OSError(errno.EROFS, "Read-only file system", "/data"), "name a directory in another"),
+        (plyvel.IOError(b"IO error: /s/000012.log: Disk quota exceeded"), "no space left"),
+        (plyvel.IOError(b"IO error: /s/LOCK: Read-only file system"), "name a directory in another"),
+        (plyvel.IOError(b"IO error: /s/000012.ldb: Too many open files"), "raise 'ulimit -n'"),
+        (OSError(errno.EMFILE, "Too many open files", "/s"), "raise 'ulimit -n'"),
+        (plyvel.IOError(b"IO error: /Disk quota exceeded/LOCK: Input/output error"), "what: IO error: /Disk quota"),
     ],
 )
 def test_an_error_says_what_happened_and_never_guesses_from_a_path(error: Exception, remedy: str) -> None:

@@ -223,8 +223,7 @@ def storage_error(error: Exception, what: str) -> StorageError:
     """Turn an error of LevelDB or the system into ours, with the remedy."""
     # plyvel passes LevelDB's message on as bytes.
     text = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or os.strerror(errno.ENOSPC) in text:
+    if _is_of(error, text, errno.ENOSPC, errno.EDQUOT):
         return StorageFull(f"{what}: no space left on the disk; free some and run the same command again")
     if isinstance(error, NotADirectoryError | FileExistsError) or "Not a directory" in text:
         return StorageError(f"{what}: a file is in the way; name another directory with --out or --data-dir")
@@ -233,8 +232,16 @@ def storage_error(error: Exception, what: str) -> StorageError:
         return StorageError(f"{what}: another dhtcrawl process is using it; stop that one first")
     if isinstance(error, PermissionError) or "Permission denied" in text:
         return StorageError(f"{what}: permission denied; check its owner and mode")
-    if isinstance(error, OSError) and error.errno == errno.EROFS:
+    if _is_of(error, text, errno.EROFS):
         return StorageError(f"{what}: its file system can only be read; name a directory in another")
+    if _is_of(error, text, errno.EMFILE):
+        return StorageError(f"{what}: this process may open no more files; raise 'ulimit -n'")
     if isinstance(error, plyvel.CorruptionError) or text.startswith("Corruption: "):
         return StorageError(f"{what}: it is damaged ({text}); restore it, or start with another directory")
     return StorageError(f"{what}: {text}")
+
+
+def _is_of(error: Exception, text: str, *numbers: int) -> bool:
+    """Whether an error is one of these of the system; LevelDB's have no number, and end with its words."""
+    words = tuple(map(os.strerror, numbers))
+    return (isinstance(error, OSError) and error.errno in numbers) or text.endswith(words)
