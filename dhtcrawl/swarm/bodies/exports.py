@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from dhtcrawl.errors import StorageError
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -66,13 +67,26 @@ class Exports:
 
     async def _on_chunk(self, _asker: bytes, args: calls.ExportChunk) -> calls.StoredChunk | Refused:
         try:
-            read: Any = partial(
-                export.export_chunk, crawl=args.crawl, archive=self._archive_of(args.crawl), name=args.name,
-                offset=args.offset, limit=args.limit,
-            )  # fmt: skip
+            read: Any = partial(_chunk, args=args, archive_of=self._archive_of)
             return calls.StoredChunk(await self._committer.submit(read))
         except export.CannotExport as error:
             return Refused("no-file", str(error))
+
+
+def _chunk(txn: Txn, *, args: calls.ExportChunk, archive_of: Callable[[bytes], Directory]) -> bytes:
+    """A chunk of an archive file; the directory, which is made where it is missing, is asked for of a known file only.
+
+    Raises:
+        export.CannotExport: as `export.export_chunk`.
+    """
+    if txn.get(keys.ARCHIVE + args.crawl + args.name.encode("utf-8", "replace")) is None:
+        raise export.CannotExport(f"{args.name}: the crawl has no such file here")
+    try:
+        archive = archive_of(args.crawl)
+    except StorageError as error:
+        # It was removed from outside, which must not stop the node.
+        raise export.CannotExport(str(error)) from error
+    return export.export_chunk(txn, args.crawl, archive, args.name, args.offset, args.limit)
 
 
 def counters_of(txn: Txn, *, crawl: bytes) -> dict[str, Any]:
