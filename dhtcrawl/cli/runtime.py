@@ -36,6 +36,9 @@ STORE_DIR, LOCK_FILE = "store", "lock"
 
 
 FILES_SPARE = 100  # logs, archive, spools, pipes, libraries
+# What it takes where the system allows: of a swarm's node hundreds of connections and the archives of its crawls come
+# on top of what it needs, and where it may open no more files it cannot read its store. As in the unit of a service.
+FILES_WANTED = 65_536
 
 # glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
@@ -89,7 +92,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def raise_file_limit(config: Config) -> None:
-    """Let this process open as many files as it needs, where the system allows.
+    """Let this process open as many files as it may need, where the system allows.
 
     Raises:
         ConfigError: it does not.
@@ -98,7 +101,7 @@ def raise_file_limit(config: Config) -> None:
     concurrency = config.fetch.concurrency
     needed = concurrency + OPEN_FILES_MAX + FILES_SPARE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
+    if soft == resource.RLIM_INFINITY or soft >= max(needed, FILES_WANTED):
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise config.refusal(
@@ -106,7 +109,13 @@ def raise_file_limit(config: Config) -> None:
             f" is {concurrency}, which needs {needed} open files, but the system allows "
             f"{hard}; use {max(1, hard - OPEN_FILES_MAX - FILES_SPARE)} or less, or raise 'ulimit -n'",
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    wanted = max(needed, FILES_WANTED)
+    try:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
+    except (ValueError, OSError):  # some systems have a bound below a hard limit that says there is none
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(needed, soft), hard))
 
 
 @contextmanager

@@ -265,6 +265,35 @@ def test_no_node_to_ask_is_blamed_where_it_was_named(
     assert ended.message().startswith("dhtcrawl: config: node.admin (DHTCRAWL_NODE_ADMIN) is empty")
 
 
+@pytest.mark.parametrize(
+    ("soft", "hard", "bound", "taken"),
+    [
+        (1024, 4096, 1 << 30, 4096),
+        (1024, 1 << 20, 1 << 30, runtime.FILES_WANTED),
+        (256, resource.RLIM_INFINITY, 1 << 30, runtime.FILES_WANTED),
+        (256, resource.RLIM_INFINITY, 10_240, 800),  # where the system refuses more
+        (1024, resource.RLIM_INFINITY, 10_240, 1024),
+        (1 << 20, 1 << 20, 1 << 30, 1 << 20),
+    ],
+)
+def test_a_process_may_open_as_many_files_as_the_system_allows(
+    soft: int, hard: int, bound: int, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections and archives come on top of what is needed in any case: `fetch.concurrency` and 300."""
+    now = [soft]
+
+    def setrlimit(_: int, limits: tuple[int, int]) -> None:
+        assert limits[1] == hard
+        if limits[0] > bound:
+            raise ValueError("current limit exceeds maximum limit")
+        now[0] = limits[0]
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", setrlimit)
+    runtime.raise_file_limit(load(flags={"fetch.concurrency": 500}))
+    assert now == [taken]
+
+
 def test_more_requests_than_files_are_blamed_where_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 1024))
     with pytest.raises(ConfigError, match=r"config: fetch\.concurrency \(command line\) is 4000, which needs"):
