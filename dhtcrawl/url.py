@@ -25,6 +25,8 @@ CANON_VERSION = 1
 # Sitemaps cap URLs at 2,048 and IIS requests at 16 KiB; in between lies
 # everything real. What is longer is almost always a trap.
 URL_CHARS_MAX = 8_192
+# 255 octets of a name (RFC 1035, 2.3.4), a colon, a port: no longer name is found, and calls between nodes carry none.
+HOST_CHARS_MAX = 261
 
 # Not the escape behind a bare `%` or `%h`: decoding it could complete another
 # escape, whose decoding could complete the next.
@@ -37,7 +39,7 @@ def canonicalize(raw: str, base: str | None = None) -> str | None:
 
     `raw` may be relative where `base`, a canonical URL, is given. None stands
     for a link that cannot be fetched: another scheme, no host, malformed, longer
-    than `URL_CHARS_MAX`.
+    than `URL_CHARS_MAX`, or with a host that is longer than `HOST_CHARS_MAX`.
     """
     if len(raw) > URL_CHARS_MAX:
         return None
@@ -52,7 +54,10 @@ def canonicalize(raw: str, base: str | None = None) -> str | None:
     start = href.index("//") + 2
     end = href.index("/", start)
     if "@" in href[start:end]:
-        href = href[:start] + href[href.rindex("@", start, end) + 1 :]
+        behind = href.rindex("@", start, end) + 1
+        href, end = href[:start] + href[behind:], end - (behind - start)
+    if end - start > HOST_CHARS_MAX:
+        return None
     if "%" in href:
         href = _ESCAPE.sub(_normal_escape, href)
         # Decoding may have completed a dot segment.

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dhtcrawl.url import canonicalize
+from dhtcrawl.url import HOST_CHARS_MAX, canonicalize
 
 UNRESERVED = frozenset(string.ascii_letters + string.digits + "-._~")
 
@@ -134,6 +134,14 @@ def test_weird_urls_are_normalized_or_kept_for_a_reason(conformance_dir: Path) -
         else:
             assert canonicalize(url) == normalized, url
     assert met == set(kept)
+
+
+def test_a_host_that_is_longer_than_any_name_leads_nowhere() -> None:
+    name = "a." * ((HOST_CHARS_MAX - 6) // 2)
+    longest = f"http://{name}:65535/x"
+    assert len(name) >= 253
+    assert canonicalize(longest) == canonicalize(f"http://user:password@{name}:65535/x") == longest
+    assert canonicalize(f"http://aaa{name}:65535/x") is canonicalize(f"//aaaaaaaaa{name}/x", "http://h/") is None
 
 
 # Letters that make escapes, dots, slashes and delimiters meet.

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from dhtcrawl.possessive import compile_pattern
-from dhtcrawl.url import URL_CHARS_MAX, origin_of
+from dhtcrawl.url import HOST_CHARS_MAX, URL_CHARS_MAX, origin_of
 
 # How many directories up a link may lead; one that leads above the root is not plain.
 _UP_MAX = 16
@@ -23,7 +23,8 @@ _UP_MAX = 16
 _OTHERS = rb'(?: (?!rel=|href=)[a-z-]++="[^"]*+")*+'
 # Labels that DNS allows and that stand for nothing else; a name whose last one begins with a letter is no IPv4 address.
 _LABEL = rb"(?![a-z0-9-]{64}|..--)[a-z0-9]++(?:-++[a-z0-9]++)*+"
-_ORIGIN = rb"https?://(?:" + _LABEL + rb"\.)++(?!..--)[a-z]{2,63}+/"
+_NAME = rb"(?![a-z0-9.-]{%d})" % (HOST_CHARS_MAX + 1)
+_ORIGIN = rb"https?://" + _NAME + rb"(?:" + _LABEL + rb"\.)++(?!..--)[a-z]{2,63}+/"
 # What a query keeps as it is; of character references the one that links with two arguments need.
 _QUERY = rb"\?(?:[A-Za-z0-9_.~/?=+:,;@!*()$-]++|&amp;)*+"
 # A segment is no dot segment, since it does not begin with a dot. What follows a '#' never counts.

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dhtcrawl.fetch.candidates import candidates
 from dhtcrawl.fetch.links import candidate_of
 from dhtcrawl.fetch.plain_links import PlainLinks, is_anchor
-from dhtcrawl.url import URL_CHARS_MAX, canonicalize
+from dhtcrawl.url import HOST_CHARS_MAX, URL_CHARS_MAX, canonicalize
 
 PARTS = (
     "a", "b.html", "A-_~9", "..", ".", "...", ".x", "x.", "%2e", "%2E%2e", "%41", "%", "", "", "?", "#", "?q=1", "#f",
@@ -134,3 +134,10 @@ def test_a_link_that_is_too_long_is_left_to_a_url_parser() -> None:
     links = PlainLinks("http://h/" + "a" * (URL_CHARS_MAX - 20) + "/")
     assert links.target_of(b'<a href="b">') is not None
     assert links.target_of(b'<a href="' + b"b" * 20 + b'">') is None
+
+
+def test_a_name_that_is_too_long_is_left_to_a_url_parser() -> None:
+    links, name = PlainLinks("http://h/"), ("a." * HOST_CHARS_MAX)[: HOST_CHARS_MAX - 4] + ".org"
+    assert links.target_of_href(f"http://{name}/x") == f"http://{name}/x".encode()
+    assert links.target_of_href(f"http://b{name}/x") is None
+    assert links.target_of(f'<a href="https://b{name}/x">'.encode()) is None

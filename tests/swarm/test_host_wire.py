@@ -6,9 +6,11 @@ import math
 
 from dhtcrawl.fetch.host_access import RobotsFetch, RobotsKnown, RobotsWait
 from dhtcrawl.fetch.robots import RobotsVerdict
-from dhtcrawl.swarm.calls.hosts import RobotsAnswered
+from dhtcrawl.rpc.peers.task_peers import as_received
+from dhtcrawl.swarm.calls.hosts import AskHosts, AskRobots, AskRow, RobotsAnswered
 from dhtcrawl.swarm.hosts import wire
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, HostState, LeaseAsk, Wait
+from dhtcrawl.url import canonicalize
 
 A = bytes(range(20))
 
@@ -34,3 +36,10 @@ def test_a_robots_file_is_sent_where_there_is_room_for_it() -> None:
         assert wire.robots_answer_of(wire.robots_answered(answer, 3)) == answer
     assert wire.robots_answer_of(wire.robots_answered(known, 2)) == 3
     assert wire.robots_answer_of(RobotsAnswered(moved=True)) is None
+
+
+def test_the_longest_host_that_a_url_may_have_can_be_asked_for() -> None:
+    # One that could not would be asked for again and again, and with it all that are asked for beside it.
+    host = max(("a" * chars for chars in range(200, 400) if canonicalize(f"http://{'a' * chars}/")), key=len)
+    for args in (AskHosts((AskRow(host, 1, 0, b""),)), AskRobots(f"https://{host}", "agent", 0)):
+        assert type(args).parse(as_received(args.to_map())) == args

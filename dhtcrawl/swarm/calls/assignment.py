@@ -20,7 +20,6 @@ from dhtcrawl.rpc.tasks.schema import (
 )
 from dhtcrawl.swarm.calls.words import (
     COUNT_MAX,
-    HOST_CHARS_MAX,
     KEYS_MAX,
     Count,
     Crawl,
@@ -29,6 +28,7 @@ from dhtcrawl.swarm.calls.words import (
     TaskKeys,
     is_origin,
 )
+from dhtcrawl.url import HOST_CHARS_MAX
 
 PLAN_EPOCH_MAX: Final = 2**53
 PLAN_REPORT_BYTES_MAX: Final = 64 << 10

@@ -18,7 +18,8 @@ from dhtcrawl.rpc.tasks.schema import (
     variants,
     word,
 )
-from dhtcrawl.swarm.calls.words import HOST_CHARS_MAX, Host, is_host, is_origin
+from dhtcrawl.swarm.calls.words import Host, is_host, is_origin
+from dhtcrawl.url import HOST_CHARS_MAX
 
 HOST_ROWS_MAX: Final = 256  # with the longest hosts 80 KB
 AGENT_CHARS_MAX: Final = 256

@@ -7,7 +7,7 @@ from typing import Annotated, Final, NamedTuple
 from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
 from dhtcrawl.rpc.tasks.schema import WireMap, integer, items, mapping, number, octets, or_nil, text
 from dhtcrawl.standing import ABOUT_CHARS_MAX, CAUSE_CHARS_MAX, DETAIL_CHARS_MAX, Obstacle
-from dhtcrawl.url import URL_CHARS_MAX, canonicalize
+from dhtcrawl.url import HOST_CHARS_MAX, URL_CHARS_MAX, canonicalize
 
 COUNT_MAX: Final = 2**63 - 1
 KEYS_MAX: Final = 500  # of the 512 items that a list on the wire may have
@@ -29,7 +29,6 @@ def _is_canonical(value: str) -> bool:
     return canonicalize(value) == value
 
 
-HOST_CHARS_MAX: Final = 261  # 255 octets of a name (RFC 1035, 2.3.4), a colon, a port
 _KEY_WIDTHS: Final = (KEY_BYTES, 2 * KEY_BYTES)
 
 Crawl = Annotated[bytes, octets(CRAWL_ID_BYTES), "the crawl's id"]
