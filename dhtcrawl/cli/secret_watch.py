@@ -12,12 +12,13 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from dhtcrawl.cli.secret_file import read_secrets
 from dhtcrawl.closed.secret import Ring, parse_ring
 from dhtcrawl.closed.tls import RENEW_S, SwarmTls
 from dhtcrawl.errors import DhtcrawlError
+from dhtcrawl.identity import FILE_NAME, public_key
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,10 @@ class SecretWatch:
         use: Callable[[Ring, SwarmTls], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`file` is where the secrets stand; "" where they cannot change. `clock` counts seconds."""
+        """`file` is where the secrets stand; "" where they cannot change. `clock` counts seconds.
+
+        `make_tls` raises OSError where it can write no certificate.
+        """
         self._ring = self._wanted = ring
         self._told = False  # that the certificate which is wanted cannot be written
         self._file = file
@@ -44,6 +48,16 @@ class SecretWatch:
         self._clock = clock
         self._seen = self._look()
         self._renew_at = self._clock() + RENEW_S
+
+    @classmethod
+    def of_node(cls, ring: Ring, file: str, data_dir: Path, use: Callable[[Ring, SwarmTls], None]) -> Self:
+        """The watch of the node that has this data directory.
+
+        Raises:
+            IdentityError: its key cannot be read.
+        """
+        key_file, own_key = data_dir / FILE_NAME, public_key(data_dir)
+        return cls(ring, file, lambda wanted: SwarmTls.of(wanted, data_dir, key_file, own_key), use)
 
     async def run(self) -> None:
         """Look until cancelled."""

@@ -163,7 +163,7 @@ async def _run_until_left(
             if ring is not None:
                 from dhtcrawl.cli.secret_watch import SecretWatch
 
-                watch = SecretWatch(ring, join.secret_file, partial(_tls_of, data_dir), swarm.use_secrets)
+                watch = SecretWatch.of_node(ring, join.secret_file, data_dir, swarm.use_secrets)
                 beside.append(group.create_task(watch.run()))
             leaving.is_for(swarm)
             with _admin_file(data_dir, admin):

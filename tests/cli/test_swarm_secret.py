@@ -15,7 +15,7 @@ from dhtcrawl.cli.counted import command_of, counted
 from dhtcrawl.cli.secret_watch import SecretWatch
 from dhtcrawl.cli.swarm_secret import NodeSecrets, secrets_of
 from dhtcrawl.closed.secret import Ring, secret_text
-from dhtcrawl.closed.tls import RENEW_S, SwarmTls
+from dhtcrawl.closed.tls import CERTIFICATE_FILE, RENEW_S, SwarmTls
 from dhtcrawl.config import Config, load
 from dhtcrawl.errors import ConfigError, SecretRefused, UsageError
 
@@ -154,6 +154,23 @@ def test_a_certificate_that_cannot_be_written_is_told_of_once_and_tried_again(
         ]
     watched.watch.look()
     assert watched.used == [both]
+
+
+def test_a_node_whose_data_directory_takes_no_certificate_goes_on_and_takes_up_the_secret_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data_dir, file, used = tmp_path / "data", written(tmp_path / "swarm.secret"), list[str]()
+    data_dir.mkdir()
+    watch = SecretWatch.of_node(OURS, str(file), data_dir, lambda ring, tls: used.append(ring.used.name))
+    in_the_way = data_dir / f".{CERTIFICATE_FILE}.new"
+    in_the_way.mkdir()
+    written(tmp_path / "new", THEIRS).replace(file)
+    for _ in range(2):
+        watch.look()
+    assert (used, len(caplog.records)) == ([], 1)
+    in_the_way.rmdir()
+    watch.look()
+    assert used == [THEIRS.used.name]
 
 
 def test_a_running_node_takes_up_who_is_banned(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
