@@ -34,30 +34,42 @@ class SecretWatch:
         file: str,
         make_tls: Callable[[Ring], SwarmTls],
         use: Callable[[Ring, SwarmTls], None],
-        clock: Callable[[], float] = time.monotonic,
+        made_at: float,
+        clock: Callable[[], float],
     ) -> None:
-        """`file` is where the secrets stand; "" where they cannot change. `clock` counts seconds.
+        """`file` is where the secrets stand; "" where they cannot change.
 
-        `make_tls` raises OSError where it can write no certificate.
+        `make_tls` raises OSError where it can write no certificate; the one that is used was `made_at` this time of
+        the `clock`. That is the clock by which others judge certificates: it goes on while the machine sleeps, and may
+        be set.
         """
         self._ring = self._wanted = ring
         self._told = False  # that the certificate which is wanted cannot be written
         self._file = file
         self._make_tls = make_tls
         self._use = use
+        self._made_at = made_at
         self._clock = clock
         self._seen = self._look()
-        self._renew_at = self._clock() + RENEW_S
 
     @classmethod
-    def of_node(cls, ring: Ring, file: str, data_dir: Path, use: Callable[[Ring, SwarmTls], None]) -> Self:
-        """The watch of the node that has this data directory.
+    def of_node(
+        cls, ring: Ring, tls: SwarmTls, file: str, data_dir: Path, use: Callable[[Ring, SwarmTls], None]
+    ) -> Self:
+        """The watch of the node that has this data directory, and begins with `tls`.
 
         Raises:
             IdentityError: its key cannot be read.
         """
         key_file, own_key = data_dir / FILE_NAME, public_key(data_dir)
-        return cls(ring, file, lambda wanted: SwarmTls.of(wanted, data_dir, key_file, own_key), use)
+        return cls(
+            ring,
+            file,
+            lambda wanted: SwarmTls.of(wanted, data_dir, key_file, own_key),
+            use,
+            made_at=tls.made_at,
+            clock=time.time,
+        )
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -68,7 +80,7 @@ class SecretWatch:
     def look(self) -> None:
         """Take up what has changed, once there is a certificate for it."""
         ring = self._wanted = self._changed() or self._wanted
-        if ring == self._ring and self._clock() < self._renew_at:
+        if ring == self._ring and 0 <= self._clock() - self._made_at < RENEW_S:
             return
         try:
             tls = self._make_tls(ring)
@@ -86,7 +98,7 @@ class SecretWatch:
                 "%s: secret %s is used from here on; accepted besides: %s", self._file, ring.used.name, accepted
             )
         self._ring = ring
-        self._renew_at = self._clock() + RENEW_S
+        self._made_at = self._clock()
         self._use(ring, tls)
 
     def _changed(self) -> Ring | None:

@@ -160,10 +160,10 @@ async def _run_until_left(
             beside = [group.create_task(_announce(swarm, admin, join, encrypted=access.tls is not None))]
             manager = ServiceManager({} if join.as_soon else os.environ)  # one of several is not the service
             beside.append(group.create_task(manager.follow(lambda: swarm.state)))
-            if ring is not None:
+            if ring is not None and seal.tls is not None:
                 from dhtcrawl.cli.secret_watch import SecretWatch
 
-                watch = SecretWatch.of_node(ring, join.secret_file, data_dir, swarm.use_secrets)
+                watch = SecretWatch.of_node(ring, seal.tls, join.secret_file, data_dir, swarm.use_secrets)
                 beside.append(group.create_task(watch.run()))
             leaving.is_for(swarm)
             with _admin_file(data_dir, admin):

@@ -32,6 +32,7 @@ class SwarmTls:
     client: ssl.SSLContext
     accepted: frozenset[str]  # the names of the secrets
     banned: frozenset[bytes]  # node ids
+    made_at: float  # when the certificate was, in seconds since 1970
 
     @classmethod
     def of(cls, ring: Ring, data_dir: Path, key_file: Path, public_key: Ed25519PublicKey) -> Self:
@@ -43,7 +44,8 @@ class SwarmTls:
         serial = secrets.randbits(_SERIAL_BITS) | 1
         certificate = data_dir / CERTIFICATE_FILE
         # OpenSSL reads certificates from files only.
-        pem = certificate_for(public_key, ring.used, datetime.now(UTC), serial)
+        now = datetime.now(UTC)
+        pem = certificate_for(public_key, ring.used, now, serial)
         write_private(certificate, pem, durable=False)
         authorities = b"".join(map(authority_of, ring.keys)).decode("ascii")
         contexts = [ssl.SSLContext(kind) for kind in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)]
@@ -57,7 +59,7 @@ class SwarmTls:
             context.load_cert_chain(certificate, key_file)
         server, client = contexts
         server.num_tickets = 0  # a session that is taken up again would outlive its secret
-        return cls(server, client, frozenset(keys.name for keys in ring.keys), ring.banned)
+        return cls(server, client, frozenset(keys.name for keys in ring.keys), ring.banned, now.timestamp())
 
     def peer(self, connection: ssl.SSLObject) -> PeerCertificate | None:
         """Who is at the other end; None where it has no certificate that is still accepted, or is banned."""

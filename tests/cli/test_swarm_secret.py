@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -18,6 +19,7 @@ from dhtcrawl.closed.secret import Ring, secret_text
 from dhtcrawl.closed.tls import CERTIFICATE_FILE, RENEW_S, SwarmTls
 from dhtcrawl.config import Config, load
 from dhtcrawl.errors import ConfigError, SecretRefused, UsageError
+from dhtcrawl.identity import FILE_NAME, public_key
 
 OURS, THEIRS = Ring.of((SECRET,)), Ring.of((OTHER,))
 VARIABLE = {"DHTCRAWL_SECRET": secret_text(OTHER)}
@@ -106,6 +108,11 @@ def test_the_command_that_starts_a_node_again_names_the_file_and_not_the_secret(
     assert "dhs1" not in again
 
 
+def first_tls(data_dir: Path) -> SwarmTls:
+    """What a node with this data directory begins with."""
+    return SwarmTls.of(OURS, data_dir, data_dir / FILE_NAME, public_key(data_dir))
+
+
 class Watched:
     """A file of secrets, and what a running node makes of it."""
 
@@ -114,7 +121,14 @@ class Watched:
         self.used: list[Ring] = []
         self.now = 1000.0
         make = cast(Callable[[Ring], SwarmTls], lambda ring: None)
-        self.watch = SecretWatch(OURS, str(path), make, lambda ring, tls: self.used.append(ring), lambda: self.now)
+        self.watch = SecretWatch(
+            OURS,
+            str(path),
+            make,
+            lambda ring, tls: self.used.append(ring),
+            made_at=self.now,
+            clock=lambda: self.now,
+        )
 
     def changes(self, ring: Ring, mode: int = 0o600) -> None:
         """In one piece, as `secret rotate` writes it."""
@@ -161,7 +175,8 @@ def test_a_node_whose_data_directory_takes_no_certificate_goes_on_and_takes_up_t
 ) -> None:
     data_dir, file, used = tmp_path / "data", written(tmp_path / "swarm.secret"), list[str]()
     data_dir.mkdir()
-    watch = SecretWatch.of_node(OURS, str(file), data_dir, lambda ring, tls: used.append(ring.used.name))
+    tls = first_tls(data_dir)
+    watch = SecretWatch.of_node(OURS, tls, str(file), data_dir, lambda ring, tls: used.append(ring.used.name))
     in_the_way = data_dir / f".{CERTIFICATE_FILE}.new"
     in_the_way.mkdir()
     written(tmp_path / "new", THEIRS).replace(file)
@@ -195,6 +210,24 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_told_of_once(
     assert watched.used == []
     watched.changes(THEIRS)
     assert watched.used == [THEIRS]
+
+
+def test_a_certificate_is_renewed_by_the_clock_that_others_read_it_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls, made = first_tls(tmp_path), list[Ring]()
+    now = tls.made_at
+    monkeypatch.setattr(time, "time", lambda: now)
+    watch = SecretWatch.of_node(OURS, tls, "", tmp_path, lambda ring, tls: made.append(ring))
+    watch.look()
+    assert made == []
+    now += RENEW_S  # the machine slept, say
+    watch.look()
+    assert made == [OURS]
+    now -= 2 * 86_400  # it was set right, and others would find the certificate to be of the future
+    watch.look()
+    watch.look()
+    assert made == [OURS, OURS]
 
 
 def test_a_certificate_is_renewed_long_before_it_expires(watched: Watched) -> None:
