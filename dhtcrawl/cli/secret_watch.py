@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,7 @@ class SecretWatch:
         self._use = use
         self._made_at = made_at
         self._clock = clock
-        self._seen = self._look()
+        self._seen: tuple[int, ...] = ()  # read once more: a node may take long from its first look to here
 
     @classmethod
     def of_node(
@@ -120,7 +121,9 @@ class SecretWatch:
         if not self._file:
             return ()
         try:
-            stat = Path(self._file).stat()
+            found = Path(self._file).stat()
         except OSError:
             return ()
-        return stat.st_mtime_ns, stat.st_ino, stat.st_size, stat.st_mode
+        if not stat.S_ISREG(found.st_mode):
+            return ()  # a pipe is read once, and to open it again would wait for a writer
+        return found.st_mtime_ns, found.st_ino, found.st_size, found.st_mode

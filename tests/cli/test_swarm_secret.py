@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -116,8 +117,9 @@ def first_tls(data_dir: Path) -> SwarmTls:
 class Watched:
     """A file of secrets, and what a running node makes of it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = written(path)
+    def __init__(self, path: Path, ring: Ring = OURS) -> None:
+        """The node has read `OURS`; the file has this ring by the time that it is looked at."""
+        self.path = written(path, ring)
         self.used: list[Ring] = []
         self.now = 1000.0
         make = cast(Callable[[Ring], SwarmTls], lambda ring: None)
@@ -149,6 +151,20 @@ def test_a_running_node_takes_up_what_its_file_says(watched: Watched) -> None:
     watched.watch.look()
     watched.changes(THEIRS)
     assert watched.used == [both, THEIRS]
+
+
+def test_what_was_written_to_its_file_while_a_node_started_is_taken_up(watched: Watched) -> None:
+    late = Watched(watched.path, Ring.of((SECRET, OTHER)))
+    late.watch.look()
+    late.watch.look()
+    assert late.used == [Ring.of((SECRET, OTHER))]
+
+
+def test_secrets_that_came_through_a_pipe_are_not_read_again(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o600)
+    made = cast(Callable[[Ring], SwarmTls], lambda ring: None)
+    SecretWatch(OURS, str(pipe), made, lambda ring, tls: None, made_at=0.0, clock=float).look()
 
 
 def test_a_certificate_that_cannot_be_written_is_told_of_once_and_tried_again(
