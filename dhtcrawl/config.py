@@ -211,8 +211,11 @@ class SwarmSettings:
         600.0, "a page is fetched anew when the node with its body is gone for this long", "duration", low=0
     )
     suspicion_s: float = setting(5.0, "how long a node that does not answer keeps what it owns", "duration", low=0.1)
-    lease_s: float = setting(10.0, "for how long a node has a host to itself, from when it asked", "duration", low=0.1)
-    lease_requests: int = setting(64, "requests to a host before its lease goes back", low=1)
+    # No message between nodes carries more.
+    lease_s: float = setting(
+        10.0, "for how long a node has a host to itself, from when it asked", "duration", low=0.1, high=3600
+    )
+    lease_requests: int = setting(64, "requests to a host before its lease goes back", low=1, high=1_000_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ("fetch.body_bytes_max", 0, "use 1 or more"),
         ("fetch.tls_verify", "maybe", "use on or off"),
         ("fetch.concurrency", "0", "use 1 or more"),
+        ("swarm.lease_s", "2h", "use 3600 or less"),
         ("crawl.include", "(", "is no regular expression"),
         ("crawl.include", "a{99999999999999999999}", "smaller counts"),
         ("crawl.exclude", ["ok", "("], "is no regular expression"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+from dhtcrawl.config import load
+from dhtcrawl.errors import ConfigError
 from dhtcrawl.fetch.host_access import RobotsFetch, RobotsKnown, RobotsWait
 from dhtcrawl.fetch.robots import RobotsVerdict
 from dhtcrawl.rpc.peers.task_peers import as_received
-from dhtcrawl.swarm.calls.hosts import AskHosts, AskRobots, AskRow, RobotsAnswered
+from dhtcrawl.swarm.calls.hosts import AskHosts, AskRobots, AskRow, HostAnswers, RobotsAnswered
 from dhtcrawl.swarm.hosts import wire
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, HostState, LeaseAsk, Wait
 from dhtcrawl.url import canonicalize
@@ -43,3 +45,17 @@ def test_the_longest_host_that_a_url_may_have_can_be_asked_for() -> None:
     host = max(("a" * chars for chars in range(200, 400) if canonicalize(f"http://{'a' * chars}/")), key=len)
     for args in (AskHosts((AskRow(host, 1, 0, b""),)), AskRobots(f"https://{host}", "agent", 0)):
         assert type(args).parse(as_received(args.to_map())) == args
+
+
+def test_whatever_lease_the_settings_allow_can_be_granted() -> None:
+    ask = AskHosts((AskRow("h", 1, 0, b""),))
+    # Of what is out of range the asker would understand nothing, and ask again for ever.
+    for lease_s in ("0.1", "1h", "61m"):
+        for requests in ("1", "1000000", "1000001"):
+            try:
+                swarm = load(flags={"swarm.lease_s": lease_s, "swarm.lease_requests": requests}).swarm
+            except ConfigError:
+                continue
+            granted = Granted(bytes(8), swarm.lease_s, swarm.lease_requests, 0.0, 1.0)
+            answers = HostAnswers((wire.answer_row(granted),))
+            assert ask.answered(as_received(answers.to_map())) == answers
