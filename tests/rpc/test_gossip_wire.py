@@ -170,6 +170,24 @@ async def test_who_names_other_numbers_of_us_is_not_believed_and_who_buries_us_c
         assert other.members.get(me.id) == node.members.me
 
 
+async def test_a_node_says_once_that_another_process_has_its_key(caplog: pytest.LogCaptureFixture) -> None:
+    async with swarm() as s:
+        node, other = await s.grow(2)
+        await asyncio.sleep(1)
+        assert node.counters.doubles == 0
+        for port in (7, 8):
+            twin = signed(dataclasses.replace(node.members.me, port=port, epoch=node.members.me.epoch + port))
+            other.members.learn([twin], s.world.loop.time())
+            await asyncio.sleep(60)
+            assert node.counters.doubles == 1
+            assert node.members.me.life > twin.life
+    said = [record.message for record in caplog.records if "also at" in record.message]
+    assert said == [
+        f"this node is also at {host(1)}:7, or was before its data directory was restored: two processes must not have "
+        "copies of one; if both run, stop one of them, and start it with an empty --data-dir"
+    ]
+
+
 async def test_what_a_stranger_says_counts_once_its_address_has_answered() -> None:
     async with swarm() as s:
         node = await s.start(1)

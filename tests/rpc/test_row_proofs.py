@@ -117,6 +117,29 @@ def test_nobody_else_raises_our_numbers(incarnation: int, epoch: int) -> None:
     assert known.me.life == (9, 2)
 
 
+def test_a_node_hears_that_another_has_its_key_and_is_not_told_so_by_others() -> None:
+    elsewhere = replace(ME, port=2)
+    for unlike in (
+        ME.turned(SUSPECTED),
+        elsewhere,  # not signed
+        signed(elsewhere).turned(DEAD),  # we were there before
+        signed(replace(elsewhere, incarnation=2)),
+        wired(signed(replace(ME, host="::", port=2)), "10.0.0.7", first_hand=True),  # it did not say where it is
+    ):
+        known = members(node("s"))
+        heard(known, unlike)
+        assert known.rows.double is None
+    for twin in (signed(elsewhere), signed(elsewhere).turned(SUSPECTED), signed(replace(elsewhere, epoch=7))):
+        known = members(node("s"))
+        heard(known, twin)
+        assert known.rows.double == twin
+    known = members(node("s"))
+    before = known.me
+    assert known.move(("10.0.0.77", 1))
+    heard(known, before)
+    assert known.rows.double is None, "that was us"
+
+
 def test_of_a_message_with_forged_rows_the_first_few_are_looked_at() -> None:
     known = members()
     told = [replace(node(name), port=77) for name in "abcdefgh"] + [node("z")]

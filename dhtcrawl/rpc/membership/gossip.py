@@ -248,6 +248,7 @@ class Gossip:
 
     def _heard(self, learned: Learned, sender: MemberRecord | None) -> None:
         self._note_forged(sender)
+        self._note_double()
         self.counters.refutations += learned.refuted
         if learned.declared_dead:
             self.counters.declared_dead += 1
@@ -271,6 +272,17 @@ class Gossip:
                 extra={"peer": node},
             )
         self.counters.unsigned = rows.unsigned
+
+    def _note_double(self) -> None:
+        """Say it once when another process has our key: both would own the same keys, and fetch the same pages."""
+        double = self.members.rows.double
+        if double is not None and self.counters.doubles == 0:
+            self.counters.doubles = 1
+            log.warning(
+                "this node is also at %s, or was before its data directory was restored: two processes must not have "
+                "copies of one; if both run, stop one of them, and start it with an empty --data-dir",
+                format_address(double.address),
+            )
 
     def _declared_dead(self) -> None:
         self._listeners.tell(self._listeners.on_declared_dead)

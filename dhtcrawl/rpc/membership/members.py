@@ -261,6 +261,8 @@ class Members:
             return Learned()
         if heard.of_others and record.life > self._me.life and not self.rows.holds(record, None):
             return Learned()  # none of our numbers: we have not signed it
+        if heard.of_others:
+            self.rows.look_for_double(record, self._me)
         same_start = record.incarnation == self._me.incarnation
         if same_start and record.state < NodeState.SUSPECTED and record.epoch == self._me.epoch:
             return Learned()

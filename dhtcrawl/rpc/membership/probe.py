@@ -61,6 +61,7 @@ class GossipCounters:
     declared_dead: int = 0  # we, by others
     pauses: int = 0
     unsigned: int = 0  # rows that the nodes which they are about have not signed
+    doubles: int = 0  # 1 once another process was heard of that has our key
     exchanges: int = 0
     exchanges_failed: int = 0
 

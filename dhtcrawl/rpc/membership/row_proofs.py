@@ -38,7 +38,7 @@ class RowProofs:
     """Signs a node's own rows and checks those of others.
 
     `unsigned` counts rows that do not hold, and `forged` is the last of them; `full` and `crowded` count newcomers for
-    whom there was no place.
+    whom there was no place. `double` is what another process has said under this node's key.
     """
 
     def __init__(self, key: NodeKey) -> None:
@@ -46,6 +46,7 @@ class RowProofs:
         self.full = 0
         self.crowded = 0
         self.forged: MemberRecord | None = None
+        self.double: MemberRecord | None = None
         self._key = key
 
     def signed(self, record: MemberRecord) -> MemberRecord:
@@ -66,6 +67,12 @@ class RowProofs:
         self.unsigned += 1
         self.forged = record
         return False
+
+    def look_for_double(self, record: MemberRecord, own: MemberRecord) -> None:
+        """Note a row about this node by which it is elsewhere, and no earlier than we are here: we have not said it."""
+        places = own.is_placed and not proof_of(record)[PROOF_BYTES:] and record.address != own.address
+        if self.double is None and places and record.life >= own.life and not record.state.is_gone:
+            self.double = record if self.holds(record, None) else None
 
 
 def proof_of(record: MemberRecord) -> bytes:
