@@ -87,6 +87,46 @@ async def test_a_clock_that_is_far_off_is_told_of(
     ]
 
 
+@pytest.mark.loops("asyncio", "uvloop")
+@pytest.mark.parametrize(("year", "alert"), [(2020, "certificate expired"), (2220, "bad certificate")])
+async def test_a_node_whose_certificate_others_refuse_is_told_so_itself(
+    year: int, alert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Off(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Off:
+            return cls(year, 5, 1, tzinfo=tz)
+
+    one, two = Member(tmp_path, 1), Member(tmp_path, 2)
+    right = two.tls()
+    monkeypatch.setattr(tls, "datetime", Off)
+    async with (
+        TaskTransport(lambda: Hello(one.id, 1, "active"), take_all, tls=one.tls()) as asker,
+        TaskTransport(lambda: Hello(two.id, 1, "active"), take_all, tls=right) as other,
+    ):
+        address = await other.listen("127.0.0.1", 0)
+        for _ in range(2):
+            assert isinstance(await asker.request(address, task()), Failure)
+    (told,) = [record.message for record in caplog.records]
+    assert told.startswith(f"the node at 127.0.0.1 port {address[1]} refuses the certificate of this one (")
+    assert told.endswith(f"alert {alert}); are the clocks of both machines right?")
+
+
+@pytest.mark.loops("asyncio")
+async def test_a_node_that_still_has_the_secret_that_another_dropped_is_told_so_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = Member(tmp_path, 1), Member(tmp_path, 2)
+    async with (
+        TaskTransport(lambda: Hello(one.id, 1, "active"), take_all, tls=one.tls(Ring.of((SECRET, OTHER)))) as asker,
+        TaskTransport(lambda: Hello(two.id, 1, "active"), take_all, tls=two.tls(OTHERS)) as other,
+    ):
+        assert isinstance(await asker.request(await other.listen("127.0.0.1", 0), task()), Failure)
+    assert [record.message.partition("); ")[2] for record in caplog.records] == [
+        "has it another secret than this node?"
+    ]
+
+
 @pytest.mark.loops("asyncio")
 async def test_who_has_another_secret_is_not_asked_for_the_clock(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -22,6 +22,7 @@ from dhtcrawl.rpc.tasks.tls_stream import TlsStream
 log = logging.getLogger(__name__)
 
 _NOT_YET_VALID, _EXPIRED = 9, 10  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and _HAS_EXPIRED
+_UNKNOWN_CA = "UNKNOWN_CA"  # of an alert (RFC 8446, section 6.2)
 
 BACKLOG = 128
 # Of both families, as a datagram socket is there. What asyncio and uvloop open for it takes IPv6 alone.
@@ -112,7 +113,8 @@ class Sockets:
             if not greeted.done():
                 greeted.set_result(error)
 
-        stream = TlsStream(self.tls.client, lambda: protocol, done, server_side=False)
+        broken = partial(self._tell_of_alert, host, port)
+        stream = TlsStream(self.tls.client, lambda: protocol, done, server_side=False, broken=broken)
         try:
             await loop.create_connection(lambda: stream, host, port, **options)
             error = await greeted
@@ -120,7 +122,9 @@ class Sockets:
             stream.abort()
             raise
         if isinstance(error, ssl.SSLCertVerificationError):
-            self._tell(error, host, port)
+            of_time = error.verify_code in (_NOT_YET_VALID, _EXPIRED)
+            text = "the certificate of the node at %s port %d is refused (%s); %s"
+            self._tell(text, host, port, error.verify_message, of_time=of_time)
         if error is not None:
             raise error
         self._gate.meet(host)
@@ -140,13 +144,18 @@ class Sockets:
         for arrival in list(self._arrivals.values()):
             arrival.stream.abort()
 
-    def _tell(self, error: ssl.SSLCertVerificationError, host: str, port: int) -> None:
-        reason = error.verify_message
+    def _tell_of_alert(self, host: str, port: int, error: ssl.SSLError) -> None:
+        """Tell of what the other end says of our certificate."""
+        reason = error.reason or ""
+        if "ALERT" in reason and ("CERTIFICATE" in reason or _UNKNOWN_CA in reason):
+            text = "the node at %s port %d refuses the certificate of this one (%s); %s"
+            said = reason.replace("_", " ").lower()
+            self._tell(text, host, port, said, of_time=_UNKNOWN_CA not in reason)
+
+    def _tell(self, text: str, host: str, port: int, reason: str, *, of_time: bool) -> None:
         if reason not in self._told:
             self._told.add(reason)
-            of_time = error.verify_code in (_NOT_YET_VALID, _EXPIRED)
             asked = "are the clocks of both machines right?" if of_time else "has it another secret than this node?"
-            text = "the certificate of the node at %s port %d is refused (%s); %s"
             log.warning(text, host, port, reason, asked)
 
     def _arrives(self, accept: Callable[[], asyncio.BaseProtocol], transport: asyncio.Transport) -> None:

@@ -21,6 +21,10 @@ HANDSHAKE_BYTES_MAX: Final = 16_384  # a member's part of it has 2,000
 _RECORD_BYTES_MAX: Final = 16_384  # RFC 8446, section 5.1
 
 
+def _is_lost(_error: ssl.SSLError) -> None:
+    """The connection is lost, and the protocol above hears of that."""
+
+
 class TlsStream(asyncio.Transport, asyncio.Protocol):
     """One end of one connection."""
 
@@ -31,8 +35,12 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         done: Callable[[TlsStream, OSError | None], object],
         *,
         server_side: bool,
+        broken: Callable[[ssl.SSLError], object] = _is_lost,
     ) -> None:
-        """`make` the protocol above; `done` is told once that the handshake is, or why it came to nothing."""
+        """`make` the protocol above; `done` is told once that the handshake is, or why it came to nothing.
+
+        `broken` is told what TLS ends with later: in TLS 1.3 a client is done before the server has seen who it is.
+        """
         super().__init__()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
@@ -40,6 +48,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._done: Callable[[TlsStream, OSError | None], object] | None = done
         self._below: asyncio.Transport | None = None
         self._above: asyncio.Protocol | None = None
+        self._broken = broken
         self._ending = False
         self._unproven_bytes = 0  # that came before the handshake was done
 
@@ -126,6 +135,8 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
             self._flush()
         except ssl.SSLError as error:
             self._flush()  # the alert that says why
+            if self._above is not None:
+                self._broken(error)
             self._finish(error)
             self.close()
 
