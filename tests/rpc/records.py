@@ -30,7 +30,7 @@ def own(record: MemberRecord) -> OwnNode:
 
 
 def node(name: str, state: NodeState = ACTIVE, epoch: int = 1, incarnation: int = 1, **fields: Any) -> MemberRecord:
-    place: dict[str, Any] = {"host": "10.0.0.9", "port": 9, "owns": state is not JOINING}
+    place: dict[str, Any] = {"host": "10.0.0.9", "port": ord(name), "owns": state is not JOINING}
     bare = MemberRecord(id=name.encode() * 20, incarnation=incarnation, epoch=epoch, state=state, **place | fields)
     return signed(bare)
 

@@ -278,6 +278,20 @@ def test_the_smaller_side_asks_and_of_two_of_one_size_the_one_without_the_lowest
     assert {record.id for record in known.dead(lost=True)} == ({node(name).id for name in dead} if asks else set())
 
 
+def test_the_dead_in_whose_place_another_node_is_were_not_cut_off() -> None:
+    known = members(node("a"), node("b"))
+    for name in "ab":
+        known.met(node(name).id)
+    known.learn([node("a", DEAD), node("b", DEAD)], 0.0)
+    assert (known.dead_count, len(known.dead(lost=True))) == (2, 2)
+    known.learn([node("x", port=node("a").port)], 1.0)  # its disk is lost, and it has another key
+    assert (known.dead_count, known.dead(lost=True)) == (1, [])
+    known.learn([node("x", DEAD, port=node("a").port)], 2.0)
+    assert known.dead_count == 3, "nobody is there now"
+    assert known.move(node("b").address)
+    assert known.dead_count == 2
+
+
 def test_who_never_answered_or_left_or_cannot_be_reached_is_not_lost() -> None:
     hidden = replace(node("h", DEAD), features=(OUTBOUND,))
     known = members(node("a"), node("b"), replace(hidden, state=JOINING))

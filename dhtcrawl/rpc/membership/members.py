@@ -394,8 +394,7 @@ class Members:
 
         Else who makes up a thousand dead would have each side of a cut that is none wait for the others.
         """
-        dead = [record.id for _, record in self._gone.values() if record.state is NodeState.DEAD]
-        return self._asking.counted(dead, HEARSAY_MAX)
+        return self._asking.counted([record.id for record in self._out_of_sight()], HEARSAY_MAX)
 
     def dead(self, *, lost: bool = False) -> list[MemberRecord]:
         """Those taken for dead that can be reached: perhaps it was the network.
@@ -404,12 +403,20 @@ class Members:
         may be a cut, whose end is to be noticed soon. The smaller side asks, which joins anew when it hears of the
         other. Who makes up the dead has none of them asked.
         """
-        dead = [record for _, record in self._gone.values() if record.state is NodeState.DEAD]
-        dead = [record for record in dead if not record.is_outbound]
         if not lost:
-            return dead
+            dead = (record for _, record in self._gone.values() if record.state is NodeState.DEAD)
+            return [record for record in dead if not record.is_outbound]
+        dead = (record for record in self._out_of_sight() if not record.is_outbound)
         met = [record for record in dead if self._asking.has_met(record.id)]
         return met if met and self._are_fewer_than(met) else []
+
+    def _out_of_sight(self) -> list[MemberRecord]:
+        """Those taken for dead in whose place no other node is: one that lost its disk is there with another key."""
+        dead = [record for _, record in self._gone.values() if record.state is NodeState.DEAD]
+        if not dead:
+            return dead
+        taken = {self._me.address, *(record.address for record in self._live.values())}
+        return [record for record in dead if record.address not in taken]
 
     def _are_fewer_than(self, lost: list[MemberRecord]) -> bool:
         """Whether fewer are there than are dead; of as many, whether the lowest id is not here."""
