@@ -47,7 +47,7 @@ def ring_in(path: str) -> tuple[Ring, str]:
 
 
 def write_secrets(path: Path, text: str, *, anew: bool) -> None:
-    """Write a file of secrets, readable by its owner only; whole, or not at all.
+    """Write a file of secrets, readable by its owner only; whole, or not at all. One that is there stays its owner's.
 
     Raises:
         UsageError: it cannot be written, or is there and was to be made.
@@ -55,6 +55,6 @@ def write_secrets(path: Path, text: str, *, anew: bool) -> None:
     try:
         if anew and path.exists():
             raise UsageError(f"{path} is there; 'dhtcrawl secret rotate' changes it, or name another file")
-        write_private(path, text.encode("ascii"))
+        write_private(path, text.encode("ascii"), keep_owner=not anew)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); name another file") from error

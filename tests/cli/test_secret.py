@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import stat
 from pathlib import Path
 
@@ -81,6 +82,19 @@ def test_a_rotation_goes_in_three_steps_and_none_is_done_twice(here: Here, tmp_p
     assert names(path) == [new]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert here("secret", "rotate", path, "accept").code == 0
+
+
+@pytest.mark.needs_root
+def test_a_file_stays_its_owners_whoever_rotates_it_or_bans_a_node(here: Here, tmp_path: Path) -> None:
+    path = tmp_path / "swarm.secret"
+    here("secret", "new", path)
+    os.chown(path, 4321, 4321)  # the user of the service
+    for step in (("secret", "rotate", path, "accept"), ("ban", "ab" * 20, "--secret-file", path)):
+        before = path.read_text()
+        assert here(*step).code == 0
+        found = path.stat()
+        assert path.read_text() != before
+        assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (4321, 4321, 0o600)
 
 
 def test_a_file_that_was_changed_by_hand_is_not_rotated(here: Here, tmp_path: Path) -> None:

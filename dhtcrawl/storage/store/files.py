@@ -218,8 +218,10 @@ def sync_path(path: Path) -> None:
         os.close(fd)
 
 
-def write_private(path: Path, data: bytes, *, durable: bool = True) -> None:
+def write_private(path: Path, data: bytes, *, durable: bool = True, keep_owner: bool = False) -> None:
     """Write a file that its owner alone can read, whole or not at all; `durable`: it survives a power cut.
+
+    With `keep_owner` one that is there stays its owner's, else it is of whoever writes it.
 
     Raises:
         OSError: it cannot be written.
@@ -229,6 +231,8 @@ def write_private(path: Path, data: bytes, *, durable: bool = True) -> None:
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "wb") as file:
+        if keep_owner and (owner := path.stat()).st_uid != os.geteuid():
+            os.fchown(fd, owner.st_uid, owner.st_gid)
         file.write(data)
         if durable:
             file.flush()
