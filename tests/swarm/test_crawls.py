@@ -481,6 +481,32 @@ async def test_a_list_that_makes_no_sense_or_never_ends_is_no_answer() -> None:
             assert not await world.crawls.pull(node(1))
 
 
+async def test_of_a_list_without_an_end_no_more_crawls_are_taken_than_a_node_keeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crawl_records, "CRAWLS_MAX", CRAWLS_A_LIST + 5)
+    async with a_world() as world:
+        theirs = sorted((record(n, ended="complete") for n in range(8)), key=lambda made: made.crawl_id)
+        await world.crawls.learn(theirs[0])
+
+        def listed(args: dict[str, Any]) -> Any:
+            after = int.from_bytes(args["after"], "big")
+            ids = [(after + n).to_bytes(16, "big") for n in range(1, CRAWLS_A_LIST + 1)]
+            return {"crawls": [(crawl, b"digest!!") for crawl in ids]}
+
+        world.peers.calls |= {"crawl_list": listed, "crawl_get": lambda args: Refused("unknown-crawl")}
+        assert await world.crawls.pull(node(1))
+        assert len(world.peers.called) < 4 * CRAWLS_A_LIST
+        monkeypatch.setattr(crawl_records, "CRAWLS_MAX", 3)
+        later = replace(theirs[0], participants=["ab" * 20])
+        known = {made.crawl_id: made for made in (later, *theirs[1:])}
+        world.peers.calls["crawl_list"] = always({"crawls": [[crawl, known[crawl].digest] for crawl in sorted(known)]})
+        world.peers.calls["crawl_get"] = lambda args: {"record": to_wire(known[args["crawl"]])}
+        assert await world.crawls.pull(node(1))
+        assert world.crawls.ids() == [made.crawl_id for made in theirs[:3]]
+        assert world.crawls.get(later.crawl_id) == later, "what is known is brought in step all the same"
+
+
 async def test_calls_with_arguments_that_make_no_sense_are_refused() -> None:
     async with a_world() as world:
         bad: list[dict[str, Any]] = [{}, {"crawl": 3, "keys": (b"x",)}, {"record": b"nonsense"}, {"after": 7}]

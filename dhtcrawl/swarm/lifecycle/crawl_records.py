@@ -232,8 +232,8 @@ class CrawlRecords:
             await self._peers.call(node, calls.TellCrawl(to_wire(record)))
 
     async def pull(self, node: bytes) -> bool:
-        """Learn the crawls that `node` knows; whether it answered."""
-        cursor = b""
+        """Learn the crawls that `node` knows, no more than this node keeps; whether it answered."""
+        cursor, told = b"", 0
         while True:
             reply = await self._peers.call(node, calls.ListCrawls(cursor))
             if isinstance(reply, Failure):
@@ -243,9 +243,12 @@ class CrawlRecords:
                 return False  # a list that leads back would never end
             for crawl, digest in known:
                 ours = self._records.get(crawl)
+                if ours is None and len(self._records) >= CRAWLS_MAX:
+                    continue
                 if ours is None or ours.digest != digest:
                     await self._pull_one(node, crawl, met=True)
-            if len(known) < calls.CRAWLS_A_LIST:
+            told += len(known)
+            if len(known) < calls.CRAWLS_A_LIST or told > CRAWLS_MAX:
                 return True
             cursor = known[-1].crawl
 
