@@ -6,11 +6,13 @@ import asyncio
 import itertools
 import logging
 import random
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import msgpack
 import pytest
 from harness.bench import Bench
 from harness.world import GONE
@@ -126,6 +128,30 @@ async def test_a_new_crawl_is_told_to_every_member_and_runs() -> None:
         assert sorted(to for to, name, _ in world.peers.called) == [node(1), node(2)]
         assert from_wire(world.peers.called[0][2]["record"]) == made
         assert world.running == [made.crawl_id]
+
+
+async def test_a_record_is_packed_once_for_all_members_and_who_knows_its_crawl_reads_no_seeds_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packed: list[CrawlRecord] = []
+
+    def packing(known: CrawlRecord) -> bytes:
+        packed.append(known)
+        return to_wire(known)
+
+    async with a_world() as world, a_world() as other:
+        with monkeypatch.context() as counting:
+            counting.setattr(crawl_records, "to_wire", packing)
+            made = await world.crawls.publish(record())
+            paused = await world.crawls.publish(changed(made, "paused"))
+        assert packed == [made, paused]
+        args = world.peers.called[-1][2]
+        await other.crawls.learn(made)
+        fields = msgpack.unpackb(zlib.decompress(args["record"]))
+        for name in ("spec", "nonce"):
+            fields[name] = b"what it is does not matter"
+        assert await other.hear("crawl_tell", {**args, "record": zlib.compress(msgpack.packb(fields))}) == {}
+        assert other.crawls.get(made.crawl_id) == paused
 
 
 async def test_an_heir_tells_every_member_once_what_the_node_that_left_has_signed() -> None:

@@ -105,7 +105,8 @@ class TellCrawl(CallArgs[Done], name="crawl_tell", timeout_s=WAVE_TIMEOUT_S):
     crawl: Annotated[
         bytes | None,
         octets(CRAWL_ID_BYTES),
-        "where `record` is only what is new in the one that the asker last heard of from this node",
+        "whose record it is: who knows the crawl reads no `spec`, and need be told no more than is new in the record "
+        "that the asker last heard of from it",
     ] = None
     view: Annotated[
         bytes | None, octets(VIEW_BYTES), "fingerprint of the asker's view, where the record has `places`"
