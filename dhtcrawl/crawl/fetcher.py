@@ -179,7 +179,7 @@ class Fetcher:
             self._again(job, task, now, now)
             return
         if blame is retry.Blame.PAGE and not failure.reused:
-            self._origins.fell_silent(job.origin, detail)
+            self._origins.fell_silent(job.origin, failure)
         if blame is retry.Blame.PAGE and job.attempt < self._s.config.fetch.retries_max:
             self._parts.counters.retried += 1
             self._again(job, task, now, now + self._origins.backoff.wait_s(job.attempt + 1))

@@ -98,7 +98,7 @@ class Origins:
         again = retry.STATUSES.get(exchange.status)
         if again is None or not again.hold_host:
             self._health.of(origin).succeeded()
-        elif self._health.of(origin).fell_silent(self.backoff):
+        elif self._health.of(origin).fell_silent(self.backoff, exchange.started_at, exchange.ended_at):
             self.give_up(origin, SkipReason.FAILED, answers_only(exchange.status))
 
     def note_robots(self, origin: str, exchange: Exchange) -> None:
@@ -133,7 +133,7 @@ class Origins:
         health = self._health.of(origin)
         # A certificate that does not verify will not verify in a minute.
         hopeless = failure.kind is FetchFailureKind.TLS and not health.answered
-        if health.failed(self.backoff) or hopeless:
+        if health.failed(self.backoff, failure.started_at, failure.ended_at) or hopeless:
             self.give_up(origin, SkipReason.FAILED, f"{failure.kind}: {failure.detail}", TaskResult.UNREACHABLE)
         else:
             host, wait_s = host_of(f"{origin}/"), self.backoff.wait_s(health.failures)
@@ -176,10 +176,10 @@ class Origins:
         # Of several the longest: a load balancer and what is behind it may each have said theirs.
         return max((wait_s for wait_s in asked if wait_s is not None), default=self.backoff.wait_s(attempt + 1))
 
-    def fell_silent(self, origin: str, detail: str) -> None:
+    def fell_silent(self, origin: str, failure: FetchFailure) -> None:
         """An origin accepted a connection, but did not answer; after too many of these it is given up."""
-        if self._health.of(origin).fell_silent(self.backoff):
-            self.give_up(origin, SkipReason.FAILED, again_and_again(detail))
+        if self._health.of(origin).fell_silent(self.backoff, failure.started_at, failure.ended_at):
+            self.give_up(origin, SkipReason.FAILED, again_and_again(f"{failure.kind}: {failure.detail}"))
 
 
 def log_hold(logger: logging.Logger, host: str, wait_s: float, why: str) -> None:

@@ -104,28 +104,37 @@ class HostClock:
 
 
 class Health:
-    """Whether an origin is worth asking: `scheme://host[:port]`, for a host may answer on one port only."""
+    """Whether an origin is worth asking: `scheme://host[:port]`, for a host may answer on one port only.
 
-    __slots__ = ("answered", "failures", "silences")
+    Requests in a row are one after another: of those that were under way together, as many are without a delay, a
+    moment's trouble ends all at once, and they tell no more than the first of them.
+    """
+
+    __slots__ = ("answered", "failed_at", "failures", "silences", "silent_at")
 
     def __init__(self) -> None:
         self.answered = False
         self.failures = 0  # connections in a row that failed
         self.silences = 0  # requests in a row without a useful answer
+        self.failed_at = self.silent_at = 0.0  # when the last of each that counts had ended
 
     def succeeded(self) -> None:
         self.answered = True
         self.failures = self.silences = 0
 
-    def failed(self, backoff: Backoff) -> bool:
+    def failed(self, backoff: Backoff, started_at: float, ended_at: float) -> bool:
         """Count a connection that failed; whether the origin is to be given up."""
-        self.failures += 1
+        if not self.failures or started_at >= self.failed_at:
+            self.failures += 1
+            self.failed_at = ended_at
         return self.failures >= (backoff.failures_max if self.answered else backoff.strikes_max)
 
-    def fell_silent(self, backoff: Backoff) -> bool:
+    def fell_silent(self, backoff: Backoff, started_at: float, ended_at: float) -> bool:
         """A connection, but no answer, or only "not now"; whether the origin is to be given up."""
         self.failures = 0
-        self.silences += 1
+        if not self.silences or started_at >= self.silent_at:
+            self.silences += 1
+            self.silent_at = ended_at
         return self.silences >= backoff.silences_max
 
 

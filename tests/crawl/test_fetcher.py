@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -104,6 +105,24 @@ async def test_a_page_that_fails_is_tried_again_and_then_given_up() -> None:
     world = await after(FetchFailureKind.HEADERS)
     (kill,) = world.handed_in().kills
     assert (kill.reason, kill.detail) == (SkipReason.FAILED, "headers: as the test says")
+
+
+@pytest.mark.parametrize("answer", [FetchFailureKind.CONNECT, FetchFailureKind.TIMEOUT, (429, {}, b"")])
+async def test_requests_under_way_together_that_fail_together_count_once_against_their_origin(answer: Answer) -> None:
+    config = Config()
+    urls = [f"{SEED}{number}" for number in range(config.fetch.concurrency)]
+    assert len(urls) >= max(config.politeness.host_failures_max, config.politeness.host_silences_max)
+    web: dict[str, Answer] = {SEED: (200, HTML, b"")}
+    world = SmallWeb(web | dict.fromkeys(urls, answer))
+    fetcher = fetcher_of(world)
+    world.add(SEED)
+    await fetcher.run(await world.next())
+    for url in urls:
+        world.add(url)
+    jobs = [await world.next() for _ in urls]
+    await asyncio.gather(*map(fetcher.run, jobs))
+    assert world.parts.origins.without_hope("http://a.example") is None
+    assert world.services.hosts.clock(HOST).hold_until <= world.clock.monotonic() + config.politeness.backoff_first_s
 
 
 @pytest.mark.parametrize("reused", [False, True])

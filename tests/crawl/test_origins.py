@@ -21,7 +21,7 @@ ORIGIN = "http://a.example"
 HOST = "a.example"
 POLITE = PolitenessSettings(host_strikes_max=3, host_silences_max=2)
 REFUSED = FetchFailure(FetchFailureKind.CONNECT, "refused", 0.0, 0.0)
-BUSY: Any = SimpleNamespace(status=503)
+BUSY: Any = SimpleNamespace(status=503, started_at=0.0, ended_at=0.0)
 
 
 @pytest.fixture

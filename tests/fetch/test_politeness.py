@@ -84,17 +84,17 @@ def test_an_origin_that_never_answered_is_given_up_sooner() -> None:
     backoff = Backoff(failures_max=5, strikes_max=2)
     silent, known = Health(), Health()
     known.succeeded()
-    assert [silent.failed(backoff) for _ in range(2)] == [False, True]
-    assert [known.failed(backoff) for _ in range(5)] == [False] * 4 + [True]
+    assert [silent.failed(backoff, at, at) for at in range(2)] == [False, True]
+    assert [known.failed(backoff, at, at) for at in range(5)] == [False] * 4 + [True]
 
 
 def test_an_answer_begins_the_count_of_failures_anew() -> None:
     health, backoff = Health(), Backoff(failures_max=3, strikes_max=3, silences_max=3)
-    for _ in range(5):
-        assert not health.failed(backoff)
-        assert not health.failed(backoff)
-        assert not health.fell_silent(backoff)
-        assert not health.fell_silent(backoff)
+    for at in range(5):
+        assert not health.failed(backoff, at, at)
+        assert not health.failed(backoff, at, at)
+        assert not health.fell_silent(backoff, at, at)
+        assert not health.fell_silent(backoff, at, at)
         health.succeeded()
     assert health.failures == health.silences == 0
 
@@ -102,13 +102,20 @@ def test_an_answer_begins_the_count_of_failures_anew() -> None:
 def test_an_origin_that_is_always_busy_or_silent_is_given_up_in_the_end() -> None:
     health, backoff = Health(), Backoff(silences_max=3)
     health.succeeded()
-    assert [health.fell_silent(backoff) for _ in range(3)] == [False, False, True]
+    assert [health.fell_silent(backoff, at, at) for at in range(3)] == [False, False, True]
+
+
+def test_of_requests_that_were_under_way_together_the_first_to_fail_counts() -> None:
+    backoff = Backoff(strikes_max=2, silences_max=2)
+    for count in (Health().failed, Health().fell_silent):
+        assert not any(count(backoff, started_at, 30.0 + started_at) for started_at in (0.0, 1.0, 29.9))
+        assert count(backoff, 30.0, 60.0), "it began when the first had failed"
 
 
 def test_the_health_of_an_origin_is_its_own_and_the_longest_unmet_is_forgotten() -> None:
     book = HealthBook(origins_max=2)
     closed = book.of("https://a")
-    closed.failed(Backoff())
+    closed.failed(Backoff(), 0.0, 1.0)
     assert book.of("http://a").failures == 0
     assert book.of("https://a") is closed
     book.of("http://b")

@@ -8,6 +8,8 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
+import pytest
+
 from dhtcrawl.config import Config, load
 from dhtcrawl.crawl.services import Silent
 from dhtcrawl.errors import Exit
@@ -167,16 +169,19 @@ async def test_a_host_that_is_busy_for_ever_is_given_up() -> None:
     assert summary.pages + summary.skipped["failed"] == 101
 
 
-async def test_an_outage_of_a_quarter_of_an_hour_loses_nothing() -> None:
+@pytest.mark.parametrize(("delay_s", "begins_at"), [(1.0, 30.0), (0.0, 0.16)])
+async def test_an_outage_of_a_quarter_of_an_hour_loses_nothing(delay_s: float, begins_at: float) -> None:
     def flaky(now: Callable[[], float]) -> Callable[[str], Answer]:
         def answer(url: str) -> Answer:
-            if 30 < now() < 30 + 15 * 60:
+            if begins_at < now() < begins_at + 15 * 60:
                 return FetchFailureKind.CONNECT
             return (404, {}, b"") if url.endswith("robots.txt") else page(*(f"/{number}" for number in range(100)))
 
         return answer
 
-    summary, code, _ = await crawl(["http://a.test/"], flaky(lambda: asyncio.get_running_loop().time()))
+    now = asyncio.get_running_loop().time
+    summary, code, _ = await crawl(["http://a.test/"], flaky(now), crawl__delay_s=delay_s)
+    assert now() > 15 * 60, "the outage was met"
     assert (summary.pages, summary.skipped, code) == (101, {}, Exit.COMPLETE)
 
 
