@@ -120,9 +120,7 @@ class RobotsFetcher:
             if verdict is RobotsVerdict.DISALLOW_ALL and self._try_robots_later(job, wait_s, why):
                 await self._tell(job)
                 return
-            doubted = self._robots.in_doubt(job.origin) if verdict is RobotsVerdict.DISALLOW_ALL else None
-            # What another node could read is better than nothing (2.4).
-            rules = await self._rules(verdict, data) if doubted is None else doubted
+            rules = await self._rules(verdict, data)
             await self._tell(job, verdict, data)
             break
         self._put_robots(job, rules)
@@ -150,18 +148,20 @@ class RobotsFetcher:
             await self._s.gate.robots_tell(job.origin, self._token, verdict, data)
 
     def _put_robots(self, job: Job, rules: Robots, age_s: float = 0.0, *, told: bool = False) -> None:
-        self._robots.put(job.origin, rules, age_s, told=told)
-        self._log_rules(job, rules)
+        # What was read a day ago, or by another node, is better than nothing (2.4).
+        self._log_rules(job, rules, self._robots.put(job.origin, rules, age_s, told=told))
         self._failures.pop(job.origin, None)
         self._parts.owe(job.host, 0.0)
         self._frontier.finish(job, self._s.clock.monotonic())
 
-    def _log_rules(self, job: Job, rules: Robots) -> None:
+    def _log_rules(self, job: Job, rules: Robots, in_force: Robots) -> None:
         """Log what a robots.txt says to this crawl, louder where it explains why little or nothing is fetched."""
         if not log.isEnabledFor(logging.INFO):
             return
         delay_s = self._robots.crawl_delay_s(job.host)
-        if rules is DISALLOW_ALL:
+        if rules is DISALLOW_ALL and in_force is not rules:
+            says, level = "answers with errors, so what it said before counts", logging.INFO
+        elif rules is DISALLOW_ALL:
             says, level = "allows nothing, for it answers with errors", logging.INFO
         elif rules is ALLOW_ALL:
             says, level = "allows everything, for there is none", logging.DEBUG
@@ -244,9 +244,9 @@ class RobotsFetcher:
         wait_s = self._origins.backoff.wait_s(self._failures.get(job.origin, 0) + 1)
         private = failure.kind is FetchFailureKind.PRIVATE_ADDRESS
         if private or not self._try_robots_later(job, wait_s, HoldReason(Cause.FAILING, detail)):
-            doubted = None if private else self._robots.in_doubt(job.origin)
-            if doubted is not None:
-                self._put_robots(job, doubted)
+            former = None if private else self._robots.former(job.origin)
+            if former is not None:
+                self._put_robots(job, former)
                 return
             self._failures.pop(job.origin, None)
             self._origins.give_up(job.origin, SkipReason.ROBOTS, detail)

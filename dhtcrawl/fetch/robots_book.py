@@ -1,8 +1,8 @@
 """Which robots.txt is in force for which origin, without I/O.
 
 Bounded: the rules least recently asked for are forgotten and fetched anew when
-they are needed again. Rules expire (RFC 9309, 2.4); if they cannot be fetched
-again then, the crawl treats the origin as it treats any that it cannot reach.
+they are needed again. Rules expire (RFC 9309, 2.4); where robots.txt answers with
+errors then, those of before are in force again, which the RFC allows.
 
 Rules that another node told are in force as those that this node has read, until
 a page would be passed over for them: then the crawl doubts them, and they are
@@ -58,10 +58,16 @@ class RobotsBook:
         self._doubted: OrderedDict[str, None] = OrderedDict()
         self._delays: dict[str, float] = {}  # by origin; only those with a wish
 
-    def put(self, origin: str, rules: Robots, age_s: float = 0.0, *, told: bool = False) -> None:
-        """Put rules in force; `told` by another node, which ends no doubt, and changes nothing that was read here."""
+    def put(self, origin: str, rules: Robots, age_s: float = 0.0, *, told: bool = False) -> Robots:
+        """Put rules in force; `told` by another node, which ends no doubt, and changes nothing that was read here.
+
+        Returns those that are in force now: with `DISALLOW_ALL`, as there are none, those that had expired or were in
+        doubt.
+        """
         if told and self.known(origin) and not self._rules[origin].told:
-            return
+            return self._rules[origin].rules
+        former = self.former(origin) if rules is DISALLOW_ALL else None
+        rules = rules if former is None else former
         before = self._rules.pop(origin, None)
         self._bytes += rules.size - (before.rules.size if before is not None else 0)
         self._rules[origin] = _Known(rules, self._now() + max(0.0, self._ttl_s - age_s), told)
@@ -76,6 +82,7 @@ class RobotsBook:
             self._delays.pop(origin, None)
         else:
             self._delays[origin] = min(delay_s, self._crawl_delay_max_s)
+        return rules
 
     def known(self, origin: str) -> bool:
         entry = self._rules.get(origin)
@@ -98,9 +105,9 @@ class RobotsBook:
         """Whether this node is to read an origin's robots.txt itself, whatever others tell."""
         return origin in self._doubted
 
-    def in_doubt(self, origin: str) -> Robots | None:
-        """The rules that are doubted, if they are not forgotten: all that is known where this node cannot read them."""
-        return self._rules[origin].rules if origin in self._doubted and origin in self._rules else None
+    def former(self, origin: str) -> Robots | None:
+        """The rules that expired or are doubted, if they are not forgotten: all that is known where none can be had."""
+        return self._rules[origin].rules if origin in self._rules and not self.known(origin) else None
 
     def allows(self, origin: str, url: str) -> bool:
         """Whether a URL of `origin` may be fetched; False where no rules are known."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from dhtcrawl.crawl.robots_fetcher import PageRequests, RobotsFetcher
@@ -99,3 +101,21 @@ async def test_one_that_answers_with_errors_is_asked_for_later_and_then_forbids_
     assert not world.parts.robots.known(ORIGIN)
     world = await after(broken, times=2)
     assert not world.parts.robots.allows(ORIGIN, SEED)
+
+
+@pytest.mark.parametrize("answer", [(503, {}, b""), (301, {"location": "http://gone.example/robots.txt"}, b"")])
+async def test_where_it_cannot_be_had_any_more_the_rules_of_before_stay_in_force(answer: Answer) -> None:
+    web: dict[str, Answer] = {ROBOTS: (200, {}, b"User-agent: *\nDisallow: /x\n")}
+    world = await after(web | {"http://gone.example/robots.txt": FetchFailureKind.DNS})
+    await asyncio.sleep(world.services.config.politeness.robots_ttl_s)
+    assert not world.parts.robots.known(ORIGIN)
+    world.answers[ROBOTS] = answer
+    requests = PageRequests.of(world.services.config.fetch, world.spec)
+    fetcher = RobotsFetcher(world.services, world.spec, world.parts, requests)
+    while (job := await world.next()).task is None:
+        await fetcher.run(job)
+    assert world.asked.count(ROBOTS) == 1 + 1 + world.services.config.fetch.retries_max
+    assert world.parts.origins.given_up(10) == []
+    assert world.parts.robots.known(ORIGIN)
+    assert world.parts.robots.allows(ORIGIN, SEED)
+    assert not world.parts.robots.allows(ORIGIN, f"{ORIGIN}/x")

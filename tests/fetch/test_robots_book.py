@@ -56,6 +56,22 @@ def test_rules_expire_and_are_replaced() -> None:
     assert book.allows("http://a", "http://a/")
 
 
+def test_rules_that_have_expired_are_in_force_again_where_none_can_be_had() -> None:
+    now = Now()
+    book = make(now)
+    rules = Robots.parse(b"user-agent: *\ndisallow: /no\ncrawl-delay: 5")
+    for told in (False, True):
+        book.put("http://a", rules)
+        now.at += 60.0
+        assert not book.known("http://a")
+        assert book.put("http://a", DISALLOW_ALL, told=told) is rules
+        assert book.known("http://a")
+        assert book.doubt("http://a") is told, "that there are none others can say of any host"
+        assert book.crawl_delay_s("a") == 5.0
+    assert book.put("http://a", ALLOW_ALL) is ALLOW_ALL, "there are new ones"
+    assert book.put("http://b", DISALLOW_ALL) is DISALLOW_ALL, "there never were any"
+
+
 def test_a_host_may_wish_for_a_delay_within_a_limit() -> None:
     book = make()
     book.put("http://a", wish(5))
