@@ -24,6 +24,10 @@ HREF_SHOWN_CHARS = 500  # of what is no URL
 _XHTML = "application/xhtml+xml"
 
 
+class LongPage(Exception):
+    """A page is too long to be read here."""
+
+
 class Unparsed(NamedTuple):
     """The links of a page that was not parsed, because what is new on it was clear without."""
 
@@ -87,6 +91,7 @@ def analyse(
     raw: bytes,
     *,
     html_bytes_max: int,
+    here_bytes_max: int | None = None,
     query_charset: str | None = None,
     without_parser: WithoutParser | None = None,
     find_records: FindRecords | None = None,
@@ -97,6 +102,9 @@ def analyse(
 
     Links are taken from HTML of 2xx and 300 only: the links of an error page are, at best,
     the site's navigation once more. Records are taken from 2xx only.
+
+    Raises:
+        LongPage: there are more than `here_bytes_max` of decoded HTML; nothing was looked for in them.
     """
     content_type = header_fields.content_type(headers)
     media_type = charset.media_type_of(content_type)
@@ -107,7 +115,7 @@ def analyse(
         find_records = None
     beside_type = header_fields.beside_type(headers)
     refreshes, shy = _refreshes(url, beside_type), _is_shy(beside_type)
-    html, name, error = _html_of(content_type, media_type, beside_type, raw, html_bytes_max)
+    html, name, error = _html_of(content_type, media_type, beside_type, raw, html_bytes_max, here_bytes_max)
     if html is None:
         nowhere = NOWHERE if status == CHOICES else None
         return Analysis(media_type, base=url, hrefs=refreshes, error=error or nowhere)
@@ -257,22 +265,33 @@ def _target(href: str, base: str) -> str:
 
 
 def _html_of(
-    content_type: str | None, media_type: str, headers: header_fields.Headers, raw: bytes, html_bytes_max: int
+    content_type: str | None,
+    media_type: str,
+    headers: header_fields.Headers,
+    raw: bytes,
+    html_bytes_max: int,
+    here_bytes_max: int | None = None,
 ) -> tuple[bytes | str | None, str, str | None]:
     """A page's HTML, as UTF-8 or text, and its charset; None for what is no HTML; and what broke while decoding.
 
     `headers` are those beside the type.
+
+    Raises:
+        LongPage: there are more than `here_bytes_max`.
     """
     if not raw:
         return None, "", None
     if not charset.may_be_html(media_type):
         return None, "", None
+    limit = html_bytes_max if here_bytes_max is None else min(here_bytes_max, html_bytes_max)
     if headers:
-        data, cut, error = decoded_body(headers, raw, html_bytes_max)
+        data, cut, error = decoded_body(headers, raw, limit)
     else:
-        data, cut, error = raw[:html_bytes_max], len(raw) > html_bytes_max, None
+        data, cut, error = raw[:limit], len(raw) > limit, None
     if not charset.looks_like_html(media_type, data):
         return None, "", error
+    if cut and limit < html_bytes_max:
+        raise LongPage
     if cut:
         error = error or _cut(f"{html_bytes_max} bytes (fetch.html_bytes_max)")
     name = charset.charset_of(data, content_type, xml=media_type == _XHTML)

@@ -7,11 +7,12 @@ be asked again, `dhtcrawl.fetch.retry` whether the page is tried again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from dhtcrawl.clock import iso8601
-from dhtcrawl.crawl.analysis import analyse
+from dhtcrawl.crawl.analysis import Analysis, LongPage, analyse
 from dhtcrawl.crawl.frontier import Job
 from dhtcrawl.crawl.origins import log_hold
 from dhtcrawl.crawl.parts import CrawlParts
@@ -24,7 +25,7 @@ from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import retry
 from dhtcrawl.fetch.header_fields import content_type
 from dhtcrawl.fetch.host_access import LeaseLost
-from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest
+from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest
 from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.seam import TaskResult
@@ -35,7 +36,8 @@ from dhtcrawl.storage.store.tasks import FetchedPage, Queued
 
 log = logging.getLogger(__name__)
 
-# A larger page is parsed off the loop: a megabyte of HTML takes about 10 ms.
+# A page that is larger, as sent or decoded, is parsed off the loop: a megabyte of HTML takes about 10 ms, and fifty
+# times as long where it is made for that.
 INLINE_BYTES_MAX = 512 << 10
 BEYOND = "another node queued it, and no member knows it to be within the crawl's scope"
 NO_ROBOTS = "robots.txt answers with errors, so nothing may be fetched (RFC 9309, 2.3.1.4)"
@@ -236,10 +238,8 @@ class Fetcher:
             html_bytes_max=self._html_bytes_max,
             find_records=None if self._finder is None else self._finder(task.url),
         )
-        if content.size <= INLINE_BYTES_MAX and not content.spooled:
-            without_parser = partial(self._parts.discovery.without_parser, url=task.url, depth=task.depth)
-            analysis = look(content.data, without_parser=without_parser)
-        else:
+        analysis = self._look_here(look, task, content)
+        if analysis is None:
             # By one byte more it is seen that something is cut off.
             analysis = await self._s.offload(lambda: look(content.head(self._html_bytes_max + 1)))
         found = self._parts.discovery.discover(task.url, analysis, depth=task.depth, hops=task.hops, seed=task.seed)
@@ -271,3 +271,13 @@ class Fetcher:
         page = FetchedPage(task.key, task.depth, fields, found.link_keys, found.skipped)
         fetched = Fetched(job.host, item_of(self._s, task.url, exchange), content, page, job.attempt)
         self._parts.next_round.page(fetched, found.links, alias, found.under_way)
+
+    def _look_here(self, look: Callable[..., Analysis], task: Queued, content: Body) -> Analysis | None:
+        """Analyse a response at once; None for one that takes too long for the loop."""
+        if content.spooled or content.size > INLINE_BYTES_MAX:
+            return None
+        without_parser = partial(self._parts.discovery.without_parser, url=task.url, depth=task.depth)
+        try:
+            return look(content.data, here_bytes_max=INLINE_BYTES_MAX, without_parser=without_parser)
+        except LongPage:
+            return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from dhtcrawl.config import Config, FetchSettings
-from dhtcrawl.crawl.fetcher import Fetcher
+from dhtcrawl.crawl.fetcher import INLINE_BYTES_MAX, Fetcher
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsAnswer, RobotsKnown, UnleasedHosts
 from dhtcrawl.fetch.http import FetchFailureKind
 from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots, RobotsVerdict
@@ -58,6 +59,27 @@ async def test_a_page_that_is_too_long_to_be_read_for_links_says_so() -> None:
         page = world.handed_in().fetched[0].page
         assert page is not None
         assert (page.fields["error"], page.fields["bytes"]) == (error, size + more)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_page_that_is_long_once_it_is_decoded_is_read_off_the_loop(more: int) -> None:
+    content = gzip.compress(b"<a href=/x>".ljust(INLINE_BYTES_MAX + more))
+    world = SmallWeb({SEED: (200, HTML | {"content-encoding": "gzip"}, content)})
+    fetcher_of(world)
+    aside = list[Callable[[], Any]]()
+
+    async def offload(function: Callable[[], Any]) -> Any:
+        aside.append(function)
+        return function()
+
+    services = world.services._replace(offload=offload)
+    world.add(SEED)
+    await Fetcher(services, world.spec, world.parts, world.assignment).run(await world.next())
+    assert len(aside) == more
+    page = world.handed_in().fetched[0].page
+    assert page is not None
+    assert (page.fields["bytes"], page.fields["error"]) == (len(content), None)
+    assert [link.url for link in world.parts.next_round.outbox.take(10)] == ["http://a.example/x"]
 
 
 async def test_what_the_seeds_allow_is_found_once_however_many_pages_come(monkeypatch: pytest.MonkeyPatch) -> None:
