@@ -27,6 +27,9 @@ from typing import NamedTuple
 from dhtcrawl.fetch.open_elements import OpenElements
 from dhtcrawl.possessive import compile_pattern
 
+# While `re` looks for one match no other thread runs, nor the event loop, and a page may be nothing but "<".
+TOKENS_A_MATCH_MAX = 4_096
+
 # A name (which may begin with '='), and a value quoted, bare or absent.
 VALUE = rb"""[ \t\n\f\r]*+=[ \t\n\f\r]*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^ \t\n\f\r>"'][^ \t\n\f\r>]*+)?+"""
 NAME_REST = rb"[^ \t\n\f\r/>=]*+"
@@ -80,15 +83,16 @@ _SKIPPED = b"|".join(
     )
 )
 # Few crawls need the two that `compiled` compiles at their first use: 6 ms.
-# One match: all that is skipped, then a tag of ours or the end. Groups 1 to 3
-# are a tag's name, attributes and '>', 4 to 7 the same of one with raw text;
-# group 8 is the beginning of foreign content.
+# One match: what is skipped, then a tag of ours, the end, or nothing where so
+# many tokens were skipped. Groups 1 to 3 are a tag's name, attributes and '>',
+# 4 to 7 the same of one with raw text; group 8 is the beginning of foreign content.
+_TIMES = b"{0,%d}+" % TOKENS_A_MATCH_MAX
 _TAG = (
-    rb"(?:" + _SKIPPED + rb")*+(?:\Z"
+    rb"(?:" + _SKIPPED + rb")" + _TIMES + rb"(?:\Z"
     rb"|<(a|area|base|frame|meta|template|/template)" + AFTER_NAME + rb"(" + ATTRIBUTES + rb")(>|\Z)"
     rb"|<(?:(iframe)" + AFTER_NAME + rb"(" + ATTRIBUTES + rb")(>|\Z)" + raw_text(b"iframe") + rb""
     rb"|title" + AFTER_NAME + ATTRIBUTES + rb"(?:>|\Z)(" + raw_text(b"title") + rb"))"
-    rb"|(?=<(svg|math)" + AFTER_NAME + rb"))"
+    rb"|(?=<(svg|math)" + AFTER_NAME + rb")|)"
 )
 # One token, where what is open matters. Groups: '/' of an end tag, a tag's
 # name, attributes and '>', and what begins a CDATA section in foreign content.

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dhtcrawl.fetch import links
+from dhtcrawl.fetch import links, tags
 from dhtcrawl.fetch.links import (
     LINKS_MAX,
     TITLE_CHARS_MAX,
@@ -372,6 +375,30 @@ extract(page)
 extract(page, xhtml=True)
 print("done")
 """
+
+
+@pytest.mark.parametrize("skipped", [-1, 0, 1])
+@pytest.mark.parametrize("end", ["<a href=/x>", "<iframe src=/x>", "<svg><a href=/x>", "<svg></svg><a href=/x>"])
+def test_no_match_goes_over_more_than_so_many_tokens(monkeypatch: pytest.MonkeyPatch, skipped: int, end: str) -> None:
+    lengths, compiled = list[int](), tags.compiled
+
+    class Patterns:
+        """A pattern that notes how long its matches are."""
+
+        def __init__(self, pattern: bytes) -> None:
+            self.pattern = compiled(pattern)
+            self.match = self.pattern.match
+
+        def finditer(self, page: bytes, at: int) -> Iterator[re.Match[bytes]]:
+            for match in self.pattern.finditer(page, at):
+                lengths.append(len(match.group()))
+                yield match
+
+    page = "<" * (2 * tags.TOKENS_A_MATCH_MAX + skipped) + end
+    with monkeypatch.context() as patched:
+        patched.setattr(tags, "compiled", cache(Patterns))
+        assert extract(page).hrefs == ["/x"]
+    assert max(lengths) <= tags.TOKENS_A_MATCH_MAX + len(end)
 
 
 @pytest.mark.parametrize("page", MONSTERS.values(), ids=MONSTERS)
