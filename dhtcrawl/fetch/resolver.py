@@ -18,8 +18,9 @@ from dhtcrawl.clock import Clock
 
 # Browsers hold an answer for a minute where the system gives no time.
 ANSWER_TTL_S = 60.0
-# A name server that was down for a moment must not cost a site its pages.
-FAILURE_TTL_S = 5.0
+# For requests that come together. A further try, after a wait of 1 s or more (`politeness.backoff_first_s`), asks anew:
+# a name server that was down for a moment must not cost a site its pages.
+FAILURE_TTL_S = 0.5
 NAMES_MAX = 10_000
 ADDRESSES_MAX = 16
 # getaddrinfo blocks a thread for as long as the name servers take, some 30 s

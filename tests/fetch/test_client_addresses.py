@@ -16,9 +16,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from dhtcrawl.config import PolitenessSettings
 from dhtcrawl.fetch import resolver as resolver_module
 from dhtcrawl.fetch.guard import PrivateNetworks
 from dhtcrawl.fetch.http import FetchFailureKind, HttpRequest, Limits, Truncated
+from dhtcrawl.fetch.politeness import Backoff
 from dhtcrawl.fetch.reply_handler import trusting_the_system
 from dhtcrawl.fetch.resolver import NameFailure, SystemResolver
 from fetch.raw_server import page, sends, serving
@@ -167,11 +169,31 @@ async def test_the_resolver_remembers_answers_and_failures_for_a_while(monkeypat
         clock.now = now
         assert await resolver.addresses("here.example") == ["192.0.2.1", "fe80::1%2"]
         assert len(asked_for) == asks
-    for now, asks in ((61.0, 3), (65.0, 3), (67.0, 4)):
+    for now, asks in ((61.0, 3), (61.4, 3), (61.6, 4)):
         clock.now = now
         with pytest.raises(NameFailure, match="does not resolve"):
             await resolver.addresses("gone.example")
         assert len(asked_for) == asks
+    resolver.close()
+
+
+async def test_an_origin_is_given_up_for_as_many_answers_of_the_name_server_as_tries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked_at: list[float] = []
+    clock, polite = ManualClock(), PolitenessSettings()
+
+    def getaddrinfo(*_: object, **__: object) -> list[tuple[object, ...]]:
+        asked_at.append(clock.now)
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    resolver, backoff = SystemResolver(clock), Backoff(polite.backoff_first_s, polite.backoff_max_s)
+    for failures in range(1, polite.host_strikes_max + 1):
+        with pytest.raises(NameFailure, match="gave no answer"):
+            await resolver.addresses("here.example")
+        clock.now += backoff.wait_s(failures)
+    assert len(asked_at) == polite.host_strikes_max
     resolver.close()
 
 
