@@ -11,8 +11,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Semaphore, Thread
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from dhtcrawl.clock import Clock
 
@@ -29,6 +34,10 @@ ADDRESSES_MAX = 16
 # until their requests are given up, too. A thread is started when it is needed.
 THREADS_A_REQUEST = 3
 THREADS_MAX = 256
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class NameFailure(OSError):
@@ -49,13 +58,55 @@ class Resolver(Protocol):
         """Give back threads or sockets."""
 
 
+class _LookUps(Executor):
+    """A `ThreadPoolExecutor` whose threads keep no process from ending, for nothing can end what they wait for.
+
+    `submit` and `shutdown` are called by one thread.
+    """
+
+    def __init__(self, threads_max: int) -> None:
+        self._threads_max = threads_max
+        self._threads = 0
+        self._idle = Semaphore(0)
+        self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()  # None ends a thread
+        self._closed = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        if self._closed:
+            raise RuntimeError("no name is looked up any more")
+        future: Future[T] = Future()
+        self._waiting.put((future, partial(fn, *args, **kwargs)))
+        if not self._idle.acquire(blocking=False) and self._threads < self._threads_max:
+            self._threads += 1
+            Thread(target=self._work, name="dns", daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Begin nothing more; it waits for nothing, and what has not begun is given up."""
+        self._closed = True
+        with suppress(Empty):
+            while (each := self._waiting.get_nowait()) is not None:
+                each[0].cancel()
+        for _ in range(self._threads):
+            self._waiting.put(None)
+
+    def _work(self) -> None:
+        while (each := self._waiting.get()) is not None:
+            future, look_up = each
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(look_up())
+                except BaseException as error:
+                    future.set_exception(error)
+            self._idle.release()
+
+
 class SystemResolver:
     """getaddrinfo on threads of its own, for so many requests at a time."""
 
     def __init__(self, clock: Clock, requests: int = 1) -> None:
         self._clock = clock
-        threads = min(THREADS_A_REQUEST * requests, THREADS_MAX)
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="dns")
+        self._executor = _LookUps(min(THREADS_A_REQUEST * requests, THREADS_MAX))
         # Name to (until, addresses or why there are none), oldest first.
         self._cache: OrderedDict[str, tuple[float, list[str] | str]] = OrderedDict()
 
@@ -77,7 +128,7 @@ class SystemResolver:
         return answer
 
     def close(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown()
 
 
 def _ask_system(name: str) -> list[str] | str:

@@ -7,6 +7,8 @@ import datetime
 import ipaddress
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -140,6 +142,37 @@ async def test_names_that_no_server_answers_for_keep_no_other_waiting(
             exchange_of(await asyncio.wait_for(client.exchange(request), 10))
         finally:
             answered.set()
+
+
+NEVER_ANSWERED = """
+import asyncio, contextlib, socket, threading
+from dhtcrawl.clock import SystemClock
+from dhtcrawl.fetch.resolver import SystemResolver
+
+asked = threading.Event()
+
+def getaddrinfo(*_, **__):
+    asked.set()
+    threading.Event().wait()
+
+async def main():
+    resolver = SystemResolver(SystemClock())
+    looks_up = asyncio.create_task(resolver.addresses("a.example"))
+    await asyncio.to_thread(asked.wait)
+    looks_up.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await looks_up
+    resolver.close()
+
+socket.getaddrinfo = getaddrinfo
+asyncio.run(main())
+print("closed")
+"""
+
+
+def test_a_name_that_no_server_answers_for_keeps_no_process_from_ending() -> None:
+    ended = subprocess.run([sys.executable, "-c", NEVER_ANSWERED], capture_output=True, text=True, timeout=20)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "closed\n", "")
 
 
 class ManualClock:
