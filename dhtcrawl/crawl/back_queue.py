@@ -43,8 +43,8 @@ class BackQueue:
         self.known: set[bytes] = set()
         # Those of `known` that left the stored queue while in flight: another node has them, or they are over.
         self.left: set[bytes] = set()
-        # A heap: (due_at, task, attempt).
-        self.retries: list[tuple[float, Queued, int]] = []
+        # A heap: (due_at, task, attempts, those of them that found no connection).
+        self.retries: list[tuple[float, Queued, int, int]] = []
         self.refilling = Refilling()
         self.in_flight = 0
         self.robots_busy = False
@@ -97,13 +97,13 @@ class BackQueue:
 
     def drop(self, unwanted: Callable[[Queued], bool]) -> bool:
         """Forget the unwanted tasks, except those in flight; return whether there were any."""
-        waiting = (*self.front, *self.desk, *(task for _, task, _ in self.retries))
+        waiting = (*self.front, *self.desk, *(task for _, task, *_ in self.retries))
         return self.drop_keys({task.key for task in waiting if unwanted(task)})
 
     def drop_keys(self, keys: Set[bytes]) -> bool:
         """The same of the tasks with these keys."""
         gone = {task.key for task in (*self.front, *self.desk) if task.key in keys}
-        gone.update([task.key for _, task, _ in self.retries if task.key in keys])
+        gone.update([task.key for _, task, *_ in self.retries if task.key in keys])
         if not gone:
             return False
         self.front = [task for task in self.front if task.key not in gone]
@@ -129,11 +129,11 @@ class BackQueue:
         self.known.discard(key)
         return stays
 
-    def again(self, task: Queued, due_at: float, attempt: int) -> None:
+    def again(self, task: Queued, due_at: float, attempt: int, unreached: int = 0) -> None:
         """Try a task that was in flight once more, unless it left the stored queue."""
         if self.ends(task.key):
             self.known.add(task.key)
-            heapq.heappush(self.retries, (due_at, task, attempt))
+            heapq.heappush(self.retries, (due_at, task, attempt, unreached))
 
     def spill(self, count: int) -> None:
         """Keep the first `count` tasks in memory and leave the rest to the stored queue."""

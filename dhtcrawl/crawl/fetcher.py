@@ -149,14 +149,14 @@ class Fetcher:
         again = retry.STATUSES.get(outcome.status) or (
             retry.TRUNCATIONS.get(outcome.truncated) if outcome.truncated is not None else None
         )
-        wait_s = self._origins.wait_s(outcome, job.attempt) if again is not None else 0.0
+        wait_s = self._origins.wait_s(outcome, job.failures) if again is not None else 0.0
         if again is not None and again.hold_host:
             clock.hold(now, wait_s, HoldReason(Cause.RETRY_AFTER, str(outcome.status)))
             self._parts.owe(job.host, wait_s)
             log_hold(log, job.host, wait_s, f"it answered {outcome.status}")
         elif clock.hold_until <= now:
             self._parts.owe(job.host, 0.0)
-        if again is not None and job.attempt < self._s.config.fetch.retries_max:
+        if again is not None and job.failures < self._s.config.fetch.retries_max:
             outcome.body.close()
             broken = "" if outcome.truncated is None else f", and its body broke off ({outcome.truncated})"
             self._note(task, f"it answered {outcome.status}{broken}; tried again after {span(wait_s)}")
@@ -178,13 +178,13 @@ class Fetcher:
             if self._assignment.passes_on(task, given):
                 self._frontier.finish(job, now)
                 return
-            self._again(job, task, now, now)
+            self._again(job, task, now, now, unreached=True)
             return
         if blame is retry.Blame.PAGE and not failure.reused:
             self._origins.fell_silent(job.origin, failure)
-        if blame is retry.Blame.PAGE and job.attempt < self._s.config.fetch.retries_max:
+        if blame is retry.Blame.PAGE and job.failures < self._s.config.fetch.retries_max:
             self._parts.counters.retried += 1
-            self._again(job, task, now, now + self._origins.backoff.wait_s(job.attempt + 1))
+            self._again(job, task, now, now + self._origins.backoff.wait_s(job.failures + 1))
         else:
             self._frontier.finish(job, now)
             refused = failure.kind is FetchFailureKind.PRIVATE_ADDRESS
@@ -194,7 +194,9 @@ class Fetcher:
     def _note(self, task: Queued, what: str) -> None:
         self._parts.attempts.note(task.key, iso8601(self._s.clock.wall()), what)
 
-    def _again(self, job: Job, task: Queued, now: float, retry_at: float, *, counts: bool = True) -> None:
+    def _again(
+        self, job: Job, task: Queued, now: float, retry_at: float, *, counts: bool = True, unreached: bool = False
+    ) -> None:
         """Try a task again at `retry_at`, unless another node has become its owner or has it in flight, too."""
         ownership = self._s.ports.ownership
         if ownership.stays(task.key):
@@ -202,7 +204,7 @@ class Fetcher:
                 wait_s = max(0.0, retry_at - now)
                 fields = {"crawl": self._parts.start.crawl_id.hex(), "url": task.url, "wait_s": round(wait_s, 3)}
                 log.debug("%s is to be tried again after %.3g s", task.url, wait_s, extra=fields)
-            self._frontier.finish(job, now, retry_at=retry_at, counts=counts)
+            self._frontier.finish(job, now, retry_at=retry_at, counts=counts, unreached=unreached)
             return
         self._frontier.finish(job, now)
         self._frontier.written(job.host, task.key, now)

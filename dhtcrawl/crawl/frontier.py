@@ -46,6 +46,12 @@ class Job:
     task: Queued | None  # None: fetch `origin`'s robots.txt
     origin: str
     attempt: int = 0
+    unreached: int = 0  # the attempts before this one that found no connection, and say nothing of the page
+
+    @property
+    def failures(self) -> int:
+        """How many attempts before this one failed for the page."""
+        return self.attempt - self.unreached
 
 
 class FrontierLimits(NamedTuple):
@@ -216,12 +222,15 @@ class Frontier:
         """When to call `next` again; infinity if only an event can bring a job."""
         return self._lines.waiting[0][0] if self._lines.waiting else math.inf
 
-    def finish(self, job: Job, now: float, *, retry_at: float | None = None, counts: bool = True) -> None:
+    def finish(
+        self, job: Job, now: float, *, retry_at: float | None = None, counts: bool = True, unreached: bool = False
+    ) -> None:
         """A job is over; the caller has ended the request on the host's clock.
 
         With `retry_at` its task is tried again then, as a further attempt if
         this one `counts`, unless it left the stored queue meanwhile. Otherwise
-        `written` must follow once the outcome is in the store.
+        `written` must follow once the outcome is in the store. `unreached`: it
+        found no connection.
         """
         self.in_flight -= 1
         host = self._hosts[job.host]
@@ -229,7 +238,7 @@ class Frontier:
         if job.task is None:
             host.robots_busy = False
         elif retry_at is not None:
-            host.again(job.task, retry_at, job.attempt + counts)
+            host.again(job.task, retry_at, job.attempt + counts, job.unreached + unreached)
         for name in self._lines.shares.ends(job.host):
             put_aside = self._hosts.get(name)
             if put_aside is not None and put_aside is not host:  # which may be idle now, and gone after its turn
@@ -319,7 +328,7 @@ class Frontier:
 
     def retrying(self) -> set[bytes]:
         """Keys of tasks that wait for another try."""
-        return {task.key for host in self._hosts.values() for _, task, _ in host.retries}
+        return {task.key for host in self._hosts.values() for _, task, *_ in host.retries}
 
     def delay_s(self, name: str) -> float:
         """The delay between two requests to a host, in seconds."""
@@ -414,8 +423,8 @@ class Frontier:
             host.robots_busy = True
             return Job(host.name, None, origin)
         if host.retries and head is host.retries[0][1]:
-            _, task, attempt = heapq.heappop(host.retries)
-            return Job(host.name, task, origin, attempt)
+            _, task, attempt, unreached = heapq.heappop(host.retries)
+            return Job(host.name, task, origin, attempt, unreached)
         return Job(host.name, host.front.pop(0), origin)
 
     def _schedule(self, host: BackQueue, now: float) -> None:

@@ -147,6 +147,21 @@ async def test_requests_under_way_together_that_fail_together_count_once_against
     assert world.services.hosts.clock(HOST).hold_until <= world.clock.monotonic() + config.politeness.backoff_first_s
 
 
+@pytest.mark.parametrize("answer", [(503, {}, b""), FetchFailureKind.TIMEOUT])
+async def test_requests_that_found_no_connection_leave_a_page_all_its_tries(answer: Answer) -> None:
+    unreached = 2
+    world = await after(FetchFailureKind.CONNECT, times=unreached)
+    world.answers[SEED] = answer
+    fetcher = Fetcher(world.services, world.spec, world.parts, world.assignment)
+    for _ in range(world.services.config.fetch.retries_max):
+        await fetcher.run(await world.next())
+        assert world.parts.next_round.empty, "it is tried again"
+    await fetcher.run(await world.next())
+    found = world.handed_in()
+    attempts = [fetched.attempt for fetched in found.fetched] + [kill.attempt for kill in found.kills]
+    assert attempts == [unreached + world.services.config.fetch.retries_max], "all tries are told"
+
+
 @pytest.mark.parametrize("reused", [False, True])
 async def test_connections_that_were_closed_while_they_were_kept_alive_give_no_origin_up(reused: bool) -> None:
     urls = [f"{SEED}{number}" for number in range(Config().politeness.host_silences_max)]
