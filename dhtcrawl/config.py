@@ -121,7 +121,7 @@ class PolitenessSettings:
     )
     host_strikes_max: int = setting(3, "the same for an origin that never answered", low=1)
     host_silences_max: int = setting(
-        20, "requests in a row without an answer, or with 429 or 503, after which an origin is given up", low=1
+        20, "pages in a row without an answer, or with 429 or 503, after which an origin is given up", low=1
     )
 
 

@@ -144,7 +144,7 @@ class Fetcher:
             return
         self._s.observer.event("response", url=task.url, status=outcome.status)
         log_outcome(log, self._parts, task.url, outcome, job.attempt)
-        self._origins.note_answer(job.origin, outcome)
+        self._origins.note_answer(job.origin, outcome, again=job.failures > 0)
         self._parts.shares.located(job.host, outcome.remote_ip)
         again = retry.STATUSES.get(outcome.status) or (
             retry.TRUNCATIONS.get(outcome.truncated) if outcome.truncated is not None else None
@@ -181,7 +181,7 @@ class Fetcher:
             self._again(job, task, now, now, unreached=True)
             return
         if blame is retry.Blame.PAGE and not failure.reused:
-            self._origins.fell_silent(job.origin, failure)
+            self._origins.fell_silent(job.origin, failure, again=job.failures > 0)
         if blame is retry.Blame.PAGE and job.failures < self._s.config.fetch.retries_max:
             self._parts.counters.retried += 1
             self._again(job, task, now, now + self._origins.backoff.wait_s(job.failures + 1))

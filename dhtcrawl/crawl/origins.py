@@ -93,12 +93,15 @@ class Origins:
         """Whether tasks of `origin` can be decided: its robots.txt is known, or it was given up."""
         return self._settings.ignore_robots or origin in self._given_up or self._robots.known(origin)
 
-    def note_answer(self, origin: str, exchange: Exchange) -> None:
-        """Note an answer; one that says "not now" (429, 503) counts as silence of the origin."""
-        again = retry.STATUSES.get(exchange.status)
-        if again is None or not again.hold_host:
-            self._health.of(origin).succeeded()
-        elif self._health.of(origin).fell_silent(self.backoff, exchange.started_at, exchange.ended_at):
+    def note_answer(self, origin: str, exchange: Exchange, *, again: bool = False) -> None:
+        """Note an answer; one that says "not now" (429, 503) counts as silence of the origin, once for a page.
+
+        `again`: the page has failed before.
+        """
+        status, health = retry.STATUSES.get(exchange.status), self._health.of(origin)
+        if status is None or not status.hold_host:
+            health.succeeded()
+        elif health.fell_silent(self.backoff, exchange.started_at, exchange.ended_at, again=again):
             self.give_up(origin, SkipReason.FAILED, answers_only(exchange.status))
 
     def note_robots(self, origin: str, exchange: Exchange) -> None:
@@ -176,9 +179,12 @@ class Origins:
         # Of several the longest: a load balancer and what is behind it may each have said theirs.
         return max((wait_s for wait_s in asked if wait_s is not None), default=self.backoff.wait_s(attempt + 1))
 
-    def fell_silent(self, origin: str, failure: FetchFailure) -> None:
-        """An origin accepted a connection, but did not answer; after too many of these it is given up."""
-        if self._health.of(origin).fell_silent(self.backoff, failure.started_at, failure.ended_at):
+    def fell_silent(self, origin: str, failure: FetchFailure, *, again: bool = False) -> None:
+        """An origin accepted a connection, but did not answer; after too many pages of that it is given up.
+
+        `again`: the page has failed before.
+        """
+        if self._health.of(origin).fell_silent(self.backoff, failure.started_at, failure.ended_at, again=again):
             self.give_up(origin, SkipReason.FAILED, again_and_again(f"{failure.kind}: {failure.detail}"))
 
 

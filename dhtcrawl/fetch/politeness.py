@@ -106,7 +106,7 @@ class HostClock:
 class Health:
     """Whether an origin is worth asking: `scheme://host[:port]`, for a host may answer on one port only.
 
-    Requests in a row are one after another: of those that were under way together, as many are without a delay, a
+    What is in a row came one after another: of requests that were under way together, as many are without a delay, a
     moment's trouble ends all at once, and they tell no more than the first of them.
     """
 
@@ -115,7 +115,7 @@ class Health:
     def __init__(self) -> None:
         self.answered = False
         self.failures = 0  # connections in a row that failed
-        self.silences = 0  # requests in a row without a useful answer
+        self.silences = 0  # pages in a row without a useful answer
         self.failed_at = self.silent_at = 0.0  # when the last of each that counts had ended
 
     def succeeded(self) -> None:
@@ -129,10 +129,13 @@ class Health:
             self.failed_at = ended_at
         return self.failures >= (backoff.failures_max if self.answered else backoff.strikes_max)
 
-    def fell_silent(self, backoff: Backoff, started_at: float, ended_at: float) -> bool:
-        """A connection, but no answer, or only "not now"; whether the origin is to be given up."""
+    def fell_silent(self, backoff: Backoff, started_at: float, ended_at: float, *, again: bool = False) -> bool:
+        """A connection, but no answer, or only "not now"; whether the origin is to be given up.
+
+        `again`: so it was for the page before, which says no more of the others.
+        """
         self.failures = 0
-        if not self.silences or started_at >= self.silent_at:
+        if not again and (not self.silences or started_at >= self.silent_at):
             self.silences += 1
             self.silent_at = ended_at
         return self.silences >= backoff.silences_max

@@ -170,6 +170,8 @@ async def test_connections_that_were_closed_while_they_were_kept_alive_give_no_o
     fetcher = fetcher_of(world)
     for url in urls:
         world.add(url)
+    tries = len(urls) * (1 + world.services.config.fetch.retries_max)
+    while len(world.asked) < tries and world.parts.origins.without_hope("http://a.example") is None:
         await fetcher.run(await world.next())
     assert (world.parts.origins.without_hope("http://a.example") is None) is reused
 

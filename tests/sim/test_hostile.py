@@ -154,7 +154,23 @@ async def test_a_host_that_never_answers_its_pages_is_given_up() -> None:
 
     summary, code, asked = await crawl(["http://a.test/"], answer, politeness__host_silences_max=20)
     assert (summary.skipped, code) == ({"failed": 1000}, Exit.COMPLETE)
-    assert len(asked) == 2 + 20
+    assert len({url for _, url in asked}) == 2 + 20
+
+
+@pytest.mark.parametrize(
+    "bad", [(503, {}, b""), (429, {}, b""), FetchFailureKind.TIMEOUT, FetchFailureKind.DISCONNECTED]
+)
+async def test_a_part_of_a_site_that_answers_nothing_useful_does_not_take_the_rest_with_it(bad: Answer) -> None:
+    def answer(url: str) -> Answer:
+        if url.endswith("/robots.txt"):
+            return 404, {}, b""
+        if path_of(url).startswith("/bad"):
+            return bad
+        return page(*(f"/bad/{number}" for number in range(19)), *(f"/{number}" for number in range(30)))
+
+    summary, _, asked = await crawl(["http://a.test/"], answer, politeness__host_silences_max=20)
+    assert len(asked) == 2 + 30 + 19 * (1 + Config().fetch.retries_max)
+    assert summary.pages_ok == 1 + 30
 
 
 async def test_a_host_that_is_busy_for_ever_is_given_up() -> None:
@@ -164,7 +180,7 @@ async def test_a_host_that_is_busy_for_ever_is_given_up() -> None:
         return page(*(f"/{number}" for number in range(100))) if path_of(url) == "/" else (429, {}, b"")
 
     summary, _, asked = await crawl(["http://a.test/"], answer, politeness__host_silences_max=20)
-    assert len(asked) == 2 + 20
+    assert len({url for _, url in asked}) == 2 + 20
     assert summary.lost == 0
     assert summary.pages + summary.skipped["failed"] == 101
 
