@@ -117,7 +117,7 @@ class PolitenessSettings:
     backoff_first_s: float = setting(1.0, "wait after a host's first failure; doubles with each", "duration", low=0)
     backoff_max_s: float = setting(300.0, "the longest such wait", "duration", low=0)
     host_failures_max: int = setting(
-        12, "failed connections in a row after which an origin that once answered is given up: half an hour", low=1
+        12, "failed connections in a row after which an origin that once answered is given up: 20 minutes", low=1
     )
     host_strikes_max: int = setting(3, "the same for an origin that never answered", low=1)
     host_silences_max: int = setting(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dhtcrawl.config import FetchSettings, PolitenessSettings
 from dhtcrawl.fetch.politeness import GRANULARITY_S, Backoff, Health, HealthBook, HoldReason, HostBook, HostClock
 
 HELD = HoldReason("retry-after", "429")
@@ -86,6 +87,15 @@ def test_an_origin_that_never_answered_is_given_up_sooner() -> None:
     known.succeeded()
     assert [silent.failed(backoff, at, at) for at in range(2)] == [False, True]
     assert [known.failed(backoff, at, at) for at in range(5)] == [False] * 4 + [True]
+
+
+def test_an_origin_that_answered_before_has_some_twenty_minutes_by_default() -> None:
+    polite = PolitenessSettings()
+    backoff = Backoff(polite.backoff_first_s, polite.backoff_max_s)
+    waits_s = [backoff.wait_s(failures) for failures in range(1, polite.host_failures_max)]
+    longest_s = polite.host_failures_max * FetchSettings().connect_timeout_s
+    assert sum(waits_s) == 1111
+    assert 18 * 60 < sum(waits_s) < 20 * 60 < sum(waits_s) + longest_s < 21 * 60
 
 
 def test_an_answer_begins_the_count_of_failures_anew() -> None:
