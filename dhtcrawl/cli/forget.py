@@ -15,6 +15,7 @@ from dhtcrawl.storage.archive import archive
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, OUTPUT_FILES
 from dhtcrawl.storage.outputs.record_files import record_files
 from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.files import DiskDirectory
 from dhtcrawl.storage.store.txn import Txn
 
@@ -26,7 +27,8 @@ from dhtcrawl.storage.store.txn import Txn
 def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) -> int:
     """Drop a crawl's records and tombstones; CRAWL is the start of its id.
 
-    Its outputs stay, unless --outputs is given.
+    Its outputs stay, unless --outputs is given. In the store of a node of a
+    swarm the crawl has to have ended.
     """
     found = find_data_dir(out, data_dir)
     out_dir = Path(out) if out is not None else out_of(found)
@@ -34,6 +36,7 @@ def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) ->
         raise UsageError(f"--outputs: {found} does not say where they are; name them with --out DIR")
     with opened(found) as (engine, txn):
         (record,) = chosen(catalog.crawls(txn), crawl)
+        _check_over(txn, record)
         if outputs and out_dir is not None:
             archive.forget(DiskDirectory(out_dir / ARCHIVE_DIR), txn, record.crawl_id)
             for path in (*(out_dir / name for name in OUTPUT_FILES), *record_files(out_dir)):
@@ -53,3 +56,18 @@ def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) ->
     files = " and its output files" if outputs else ""
     click.echo(f"forgot crawl {record.crawl_id.hex()[:12]}: {dropped} records{files}")
     return Exit.COMPLETE
+
+
+def _check_over(txn: Txn, record: CrawlRecord) -> None:
+    """Refuse a crawl that goes on in a swarm: the other nodes would wait for what this one knew, and find no end.
+
+    Raises:
+        UsageError: so it is, as far as this node knows.
+    """
+    if record.ended or catalog.swarm_node(txn) is None:
+        return
+    crawl = record.crawl_id.hex()[:12]
+    raise UsageError(
+        f"crawl {crawl} has not ended, as far as this node of a swarm knows, and the others could not end it without "
+        f"what it knows; start the node, end the crawl (dhtcrawl stop {crawl}), stop the node, and forget it then"
+    )

@@ -22,6 +22,7 @@ from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, REJECTED_FILE, RU
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.engine import LevelEngine
+from dhtcrawl.storage.store.records import pack
 from dhtcrawl.storage.store.txn import Txn
 
 from .conftest import DemoCrawl, Here
@@ -54,6 +55,12 @@ def add_crawls(out: Path, *ids: bytes) -> None:
         catalog.put_crawl(Txn(engine, writes), CrawlRecord(one, make_spec(["other.org"], CrawlSettings()), b""))
     engine.write(writes, sync=False)
     engine.close()
+
+
+def take_part(out: Path) -> None:
+    """Make the store that of a node of a swarm."""
+    with store(out) as db:
+        db.put(keys.SWARM_KEY, pack("ab" * 20))
 
 
 # -- why --
@@ -206,6 +213,23 @@ def test_forget_refuses_what_names_no_crawl_or_several(prefix: str, says: str, c
     with store(copy) as db:
         assert sum(1 for _ in db) == before
     assert written(copy) == set(OUTPUT_FILES) - {MISSING, *OF_RULES}
+
+
+@pytest.mark.parametrize("in_swarm", [True, False])
+def test_forget_refuses_a_crawl_that_goes_on_in_a_swarm_and_says_what_to_do(
+    in_swarm: bool, copy: Path, here: Here
+) -> None:
+    add_crawls(copy, bytes(16))
+    if in_swarm:
+        take_part(copy)
+    ended = here("forget", "0000", "--out", copy)
+    assert ended.code == (2 if in_swarm else 0), ended
+    if in_swarm:
+        assert "crawl 000000000000 has not ended" in ended.message()
+        assert "dhtcrawl stop 000000000000" in ended.message()
+    with store(copy) as db:
+        assert (db.get(keys.CRAWL + bytes(16)) is not None) == in_swarm
+    assert here("forget", crawl_id(copy), "--out", copy).code == 0  # that has ended
 
 
 # -- verify --

@@ -6,9 +6,12 @@ import asyncio
 import dataclasses
 from collections import Counter
 
+from dhtcrawl.node.api import Api
 from dhtcrawl.sim.scene import view_of
 from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.spec import make_spec
+from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.membership.join_state import JoinPhase
 
@@ -127,3 +130,44 @@ async def test_a_small_crawl_ends_while_a_large_one_goes_on() -> None:
         await world.until(lambda: world.ended(small))
         assert not world.ended(large)
         assert len(world.web.visits) < 600
+
+
+def forget(host: SimHost, crawl: bytes) -> None:
+    """Have a node that is stopped forget a crawl, as `dhtcrawl forget` would if it let it."""
+    writes: dict[bytes, bytes | None] = {}
+    txn = Txn(host.disk.engine, writes)
+    catalog.put_closed(txn, crawl)
+    catalog.forget(txn, crawl, 10_000)
+    host.disk.engine.write(writes, sync=True)
+
+
+async def test_a_crawl_that_one_node_forgot_while_it_goes_on_does_not_end_while_that_node_is_there() -> None:
+    """Why the command refuses it."""
+    async with a_world(pages=40, nodes=4) as world:
+        crawl, forgetful = await world.crawl(world.spec), world.hosts[3]
+        await world.until(lambda: len(world.web.visits) > 10)
+        await forgetful.stop()
+        forget(forgetful, crawl)
+        await forgetful.start(world.hosts[:1])
+        await asyncio.sleep(120.0)
+        assert not world.ended(crawl)
+        await forgetful.leave()
+        await world.until(lambda: world.ended(crawl))
+
+
+async def test_a_crawl_that_was_ended_first_may_be_forgotten_and_no_other_waits_for_it() -> None:
+    async with a_world(pages=40, nodes=4) as world:
+        crawl, forgetful = await world.crawl(world.spec), world.hosts[3]
+        await world.until(lambda: len(world.web.visits) > 10)
+        first = world.hosts[0].swarm
+        assert first is not None
+        await Api(first, first.registry).control(crawl, "stop")
+        await world.until(lambda: world.ended(crawl, 3))
+        await forgetful.stop()
+        forget(forgetful, crawl)
+        await forgetful.start(world.hosts[:1])
+        again = await world.crawl(world.spec, bytes(15) + b"\1")
+        await world.until(lambda: all(world.ended(again, at) for at in range(4)))
+        assert world.ended(crawl)
+        assert forgetful.swarm is not None
+        assert forgetful.swarm.crawls.get(crawl) is None
