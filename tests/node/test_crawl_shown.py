@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 import re
 
 import pytest
@@ -11,8 +12,9 @@ from swarm.story import Story, a_world
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.node.api import Api
+from dhtcrawl.spec import make_spec
 from dhtcrawl.standing import OWED
-from dhtcrawl.storage.store.crawl_record import RUNNING, STOPPING, changed
+from dhtcrawl.storage.store.crawl_record import RUNNING, STOPPING, changed, fits_the_wire, new_record
 from dhtcrawl.web.api import ApiError
 
 
@@ -138,3 +140,15 @@ async def test_what_a_person_wants_of_a_crawl_is_passed_on_to_its_author_on_one_
         await world.hosts[0].crash()
         with pytest.raises(ApiError, match="it does not answer"):
             await other.control(crawl, "resume", {"delay_s": 1.0})
+
+
+async def test_a_crawl_whose_record_leaves_no_room_for_what_is_to_come_is_refused() -> None:
+    rng = random.Random(1)
+    seeds = [f"http://a.example/{rng.randbytes(4_000).hex()}" for _ in range(195)]
+    async with a_world(nodes=1) as world:
+        swarm = world.hosts[0].swarm
+        assert swarm is not None
+        with pytest.raises(ApiError, match="195 seeds are too many"):
+            await Api(swarm, swarm.registry).submit(make_spec(seeds, CrawlSettings()))
+        assert not swarm.crawls.ids()
+        assert fits_the_wire(new_record(make_spec(seeds, CrawlSettings()), bytes(16), swarm.node.ports.key))

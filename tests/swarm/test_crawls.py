@@ -23,7 +23,7 @@ from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Result
 from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage.store import bequests, redirect_targets, tasks
+from dhtcrawl.storage.store import bequests, crawl_record, redirect_targets, tasks
 from dhtcrawl.storage.store.crawl_record import (
     PAUSED,
     RUNNING,
@@ -288,9 +288,9 @@ async def test_a_record_has_room_for_an_alias_until_it_is_nearly_full() -> None:
             urls += [f"http://b.example/{rng.randbytes(300).hex()}" for _ in range(step)]
         del urls[-step:]
     async with a_world() as world:
-        crawl = (await world.crawls.learn(record(author=None, aliases=sorted(urls[:-50])))).crawl_id
+        crawl = (await world.crawls.learn(record(author=None, aliases=sorted(urls[:-300])))).crawl_id
         assert world.crawls.has_room(crawl)
-        await world.crawls.learn(record(author=None, aliases=sorted(urls)))
+        await world.crawls.learn(record(author=None, aliases=sorted(urls[:-150])))
         assert not world.crawls.has_room(crawl)
 
 
@@ -322,6 +322,57 @@ async def test_two_changes_that_together_could_not_be_told_any_more_are_not_both
         await world.hear("crawl_tell", {"record": to_wire(replace(halves[1], version=1, state="paused"))})
         await world.hear("crawl_tell", {"record": to_wire(record(author=None, version=2, state="paused"))})
         assert world.crawls.get(record().crawl_id) == replace(known, version=2, state="paused")
+
+
+def urls_of(count: int, size: int, seed: int = 1) -> list[str]:
+    """URLs that take little more than `size` bytes of a record each."""
+    rng = random.Random(seed)
+    return sorted(f"http://b.example/{rng.randbytes(size).hex()}" for _ in range(count))
+
+
+@pytest.fixture
+def short_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crawl_record, "WIRE_BYTES_MAX", 100 << 10)
+
+
+@pytest.mark.usefixtures("short_records")
+async def test_a_record_that_is_full_takes_a_stop_and_an_end_all_the_same() -> None:
+    rng = random.Random(2)
+    totals = {f"counter_{number}": rng.getrandbits(53) for number in range(100)}
+    async with a_world() as world:
+        crawl = (await world.crawls.learn(record(author=None, aliases=urls_of(19, 4_000)))).crawl_id
+        for url in urls_of(60, 300, seed=2):
+            await world.hear("crawl_tell", {"record": to_wire(record(author=None, aliases=[url]))})
+        full = world.crawls.get(crawl)
+        assert full is not None
+        assert 19 < len(full.aliases) < 79
+        await world.crawls.stop(crawl, "stopped")
+        stopping = world.crawls.get(crawl)
+        assert stopping is not None
+        assert (stopping.state, stopping.cause, stopping.aliases) == (STOPPING, "stopped", full.aliases)
+        over = await world.crawls.publish(changed(stopping, STOPPING, cause="stopped", ended="stopped", totals=totals))
+        assert (over.ended, over.totals, over.aliases) == ("stopped", totals, full.aliases)
+        assert fits_the_wire(over)
+
+
+@pytest.mark.usefixtures("short_records")
+async def test_what_two_nodes_add_at_once_to_a_record_that_becomes_full_both_have_in_the_end() -> None:
+    begun = record(author=None, aliases=urls_of(7, 4_000))
+    more = iter(urls_of(24, 2_800, seed=2))
+    async with a_world() as one, a_world() as other:
+        for world in (one, other):
+            await world.crawls.learn(begun)
+        for _ in range(12):
+            told = []
+            for world in (one, other):
+                await world.crawls.announce(begun.crawl_id, SPEC.seeds[0], next(more))
+                told.append(world.crawls.get(begun.crawl_id))
+            for world, news in zip((other, one), told, strict=True):
+                assert news is not None
+                await world.hear("crawl_tell", {"record": to_wire(news)})
+        records = [world.crawls.get(begun.crawl_id) for world in (one, other)]
+        assert records[0] == records[1] != begun
+        assert not one.crawls.has_room(begun.crawl_id)
 
 
 async def test_the_longest_delay_is_that_of_the_crawls_that_have_not_ended() -> None:

@@ -18,13 +18,14 @@ from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.store.crawl_record import (
     FINAL,
+    OWN_BYTES,
     PAUSED,
     RUNNING,
     STOPPED,
     STOPPING,
     CrawlRecord,
     changed,
-    fits_the_wire,
+    has_room,
     new_record,
     said_again,
     with_settings,
@@ -54,7 +55,7 @@ class CrawlAnswers(Answers):
         self._check_own_policy(spec)
         ports = self._swarm.node.ports
         record = new_record(spec, ports.rng.randbytes(NONCE_BYTES), ports.key)
-        if not fits_the_wire(record):
+        if not has_room(record, OWN_BYTES):
             raise ApiError(400, f"{_too_many(spec)} are too many for one crawl of a swarm; split them into several")
         await self._swarm.crawls.publish(record)
         return {"crawl": record.crawl_id.hex()}

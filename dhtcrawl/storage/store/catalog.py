@@ -14,10 +14,13 @@ from dhtcrawl.keyspace import INCARNATION_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.crawl_record import (
     MAY_BE_MISSING,
+    STATE_BYTES,
     CrawlRecord,
     fits_the_wire,
+    has_room,
     merge_crawls,
     read_fields,
+    with_said_of,
     write_fields,
 )
 from dhtcrawl.storage.store.records import pack, unpack
@@ -123,19 +126,22 @@ def depth_matters(txn: Txn, crawl: bytes) -> bool:
     return record is not None and record.depth_matters
 
 
-def merge_in(txn: Txn, crawl: CrawlRecord) -> CrawlRecord:
+def merge_in(txn: Txn, crawl: CrawlRecord, *, free_bytes: int = STATE_BYTES) -> CrawlRecord:
     """Merge another replica of a crawl's record into the store; return the record as it is stored now.
 
-    Fields that a later version stored stay. If both together are too long to be told to other nodes, the stored one
-    stays as it is: no node could learn the crawl any more, and its digests would differ for ever.
+    Fields that a later version stored stay. If both together leave less than `free_bytes` of what can be told to other
+    nodes, the stored lists stay as they are: no node could learn the crawl any more. State and settings have room.
     """
     key = keys.key(keys.CRAWL, crawl.crawl_id)
     value = txn.get(key)
     stored: dict[str, Any] = {} if value is None else unpack(value)
     known = _read(crawl.crawl_id, stored) if stored else crawl
     merged = merge_crawls(crawl, known)
-    if stored and not fits_the_wire(merged) and fits_the_wire(known):
-        return known
+    if stored and not has_room(merged, free_bytes) and fits_the_wire(known):
+        if with_said_of(merged, known).digest != known.digest:
+            merged = with_said_of(known, merged)
+        if not fits_the_wire(merged):
+            return known
     others = {name: value for name, value in stored.items() if name not in MAY_BE_MISSING}
     txn.put(key, pack({**others, **write_fields(merged)}))
     return merged

@@ -75,6 +75,12 @@ PARTICIPANTS_MAX: Final = 4_096
 BEQUESTS_MAX: Final = 1_024  # 188 bytes each
 # A frame holds 1 MiB. Some 40,000 seeds fit; a malicious record can be sixty times its length when inflated.
 WIRE_BYTES_MAX: Final = 900 << 10
+# Of it, what lists leave free for state, end, figures and changes of the settings: who stops a crawl, and its end, find
+# room. They take 6 KiB at most.
+STATE_BYTES: Final = 8 << 10
+# And what a node's own additions to lists leave free for those that others make at the same moment: of two that do not
+# fit together each would be kept by some, and no wave would find one record.
+OWN_BYTES: Final = 64 << 10
 INFLATED_BYTES_MAX: Final = 3 << 20
 SPEC_BYTES_MAX: Final = 2 << 20
 DIGEST_BYTES: Final = 8
@@ -229,6 +235,11 @@ def with_state_of(record: CrawlRecord, other: CrawlRecord) -> CrawlRecord:
     """The record with state and end of another replica."""
     said = {name: getattr(other, name) for name in ("version", "state", "cause", "ended", "totals", "maker")}
     return replace(record, **said)
+
+
+def with_said_of(record: CrawlRecord, other: CrawlRecord) -> CrawlRecord:
+    """The record with state, end and settings of another replica, and the lists as they are."""
+    return replace(with_state_of(record, other), changes=other.changes, author=other.author)
 
 
 def said_again(record: CrawlRecord, other: CrawlRecord) -> CrawlRecord:

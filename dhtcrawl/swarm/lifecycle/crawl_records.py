@@ -22,8 +22,10 @@ from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.bequests import Bequest
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import (
+    OWN_BYTES,
     PARTICIPANTS_MAX,
     RUNNING,
+    STATE_BYTES,
     STEP_MAX,
     STOPPING,
     CrawlRecord,
@@ -107,11 +109,16 @@ class CrawlRecords:
             await self.learn(self.authority.reclaimed(self._records.setdefault(record.crawl_id, record)))
         self._delay_s = None
 
-    async def learn(self, record: CrawlRecord) -> CrawlRecord:
-        """Merge a record into what is known of its crawl; return the record as it is now."""
+    async def learn(self, record: CrawlRecord, *, free_bytes: int = STATE_BYTES) -> CrawlRecord:
+        """Merge a record into what is known of its crawl; return the record as it is now.
+
+        Lists take what leaves so many bytes of a record free.
+        """
 
         def write(txn: Txn) -> CrawlRecord | None:
-            return None if catalog.is_closed(txn, record.crawl_id) else catalog.merge_in(txn, record)
+            if catalog.is_closed(txn, record.crawl_id):
+                return None
+            return catalog.merge_in(txn, record, free_bytes=free_bytes)
 
         known = self._records.get(record.crawl_id)
         news = record if known is None else merge_crawls(known, record)
@@ -141,7 +148,8 @@ class CrawlRecords:
 
     async def publish(self, record: CrawlRecord) -> CrawlRecord:
         """Sign and learn a record that was changed or made here; every member that answers knows it on return."""
-        merged = await self.learn(self.authority.signed(record, self._records.get(record.crawl_id)))
+        signed = self.authority.signed(record, self._records.get(record.crawl_id))
+        merged = await self.learn(signed, free_bytes=OWN_BYTES)
         others = [member.id for member in self._peers.view.members if member.id != self._peers.node_id]
         async with asyncio.TaskGroup() as group:
             for node in others:
@@ -202,7 +210,7 @@ class CrawlRecords:
         believed = {
             target.name: target.packed() for target in targets_of(record.targets) if target.url in record.aliases
         }
-        return has_room(dataclasses.replace(record, targets=believed), 2 * URL_CHARS_MAX)
+        return has_room(dataclasses.replace(record, targets=believed), 2 * URL_CHARS_MAX + OWN_BYTES)
 
     def bequest_to(self, crawl: bytes, heir: bytes) -> Bequest | None:
         """Sign that this node's pages of a crawl are `heir`'s once it has left; None of an unknown crawl."""
