@@ -4,43 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
+from dhtcrawl.crawl.budget import DiskLimit
 from dhtcrawl.units import parse_size
 
 CHECK_EVERY_S = 1.0
 
 
-def disk_watch(limit: str, paths: list[Path]) -> Callable[[], Awaitable[bool]]:
-    """Says whether `limit` (a size of the data, or a share of the disk) is reached.
+class DiskUse(NamedTuple):
+    """What counts for the limit, of one disk or of all data; both in bytes."""
+
+    used: float
+    limit: float
+
+
+def disk_watch(limit: str, paths: list[Path]) -> DiskLimit:
+    """Says whether `limit` (a size of the data, or a share of the disk) is reached, or would be with more.
 
     Looks at the disk at most every `CHECK_EVERY_S` seconds.
     """
     loop = asyncio.get_running_loop()
     checked_at = float("-inf")
-    reached = False
+    found: list[DiskUse] = []
 
-    async def used() -> bool:
-        nonlocal checked_at, reached
+    async def used(more_bytes: int = 0, /) -> bool:
+        nonlocal checked_at, found
         if limit and loop.time() - checked_at >= CHECK_EVERY_S:
-            reached = await loop.run_in_executor(None, is_reached, limit, paths)
+            found = await loop.run_in_executor(None, look, limit, paths)
             checked_at = loop.time()
-        return reached
+        return is_reached(found, more_bytes)
 
     return used
 
 
-def is_reached(limit: str, paths: list[Path]) -> bool:
-    """Whether the files below `paths` take as much as `limit` together, or one of their disks is that full."""
+def is_reached(found: list[DiskUse], more_bytes: int = 0) -> bool:
+    """Whether so many bytes more reach a limit."""
+    return any(each.used + more_bytes >= each.limit for each in found)
+
+
+def look(limit: str, paths: list[Path]) -> list[DiskUse]:
+    """What the files below `paths` take together, or how full each of their disks is, beside `limit`."""
     if limit.endswith("%"):
-        return any(_percent_used(path) >= float(limit[:-1]) for path in paths)
-    return sum(map(_bytes_below, paths)) >= parse_size(limit)
+        return [_of_disk(path, float(limit[:-1]) / 100) for path in paths]
+    return [DiskUse(sum(map(_bytes_below, paths)), parse_size(limit))]
 
 
-def _percent_used(path: Path) -> float:
+def _of_disk(path: Path, share: float) -> DiskUse:
     disk = os.statvfs(path)
-    return 100 * (1 - disk.f_bavail / max(1, disk.f_blocks))
+    return DiskUse((disk.f_blocks - disk.f_bavail) * disk.f_frsize, share * disk.f_blocks * disk.f_frsize)
 
 
 def _bytes_below(path: Path) -> int:

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -137,8 +137,7 @@ async def _run_until_left(
                 made[crawl] = OutputDirs.on_disk(data_dir / CRAWLS_DIR / crawl.hex(), gathered=join.gathered)
             return made[crawl]
 
-        def disk_used(_crawl: bytes) -> Callable[[], Awaitable[bool]]:
-            return disk_watch(config.storage.disk_limit, [data_dir])
+        disk_limit = disk_watch(config.storage.disk_limit, [data_dir])
 
         ring = seal.ring
         network = NetworkConfig(
@@ -153,7 +152,7 @@ async def _run_until_left(
             outbound_only=join.outbound_only,
             commanded_anywhere=join.on_loopback and not access.token,
         )
-        swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_used, boottime=_boottime)
+        swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_limit, boottime=_boottime)
         api = Api(swarm, swarm.registry)
         admin_port = serve(api, *join.admin, access=access, is_open=swarm.opened.is_set)
         async with admin_port as admin, asyncio.TaskGroup() as group:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import Exit
@@ -45,6 +46,14 @@ def is_raised(ended: str, before: CrawlSettings, after: CrawlSettings) -> bool:
         return False
     limit: float = getattr(after, name)
     return limit == 0 or limit > getattr(before, name)
+
+
+class DiskLimit(Protocol):
+    """The disk limit of a node, as a crawl and a node that leaves its pages ask for it."""
+
+    def __call__(self, more_bytes: int = 0, /) -> Awaitable[bool]:
+        """Whether it is reached, or would be with so many bytes more."""
+        ...
 
 
 class CrawlLimits(NamedTuple):

@@ -43,7 +43,7 @@ class CrawlStarter:
         # Where no directory can be made the node ends, as where nothing can be written: it would own tasks of a crawl
         # that does not run here, and the crawl could not end.
         dirs = await ground.node.committer.submit(partial(_outputs, of=ground.outputs, crawl=crawl))
-        run, running = await compose(self.shared, record, dirs, disk_used=ground.disk_used(crawl))
+        run, running = await compose(self.shared, record, dirs, disk_used=ground.disk_used)
         self.shared.group.create_task(self._run(run, running))
         return run
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 
 from dhtcrawl.closed.secret import Ring
+from dhtcrawl.crawl.budget import DiskLimit
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.node.crawl_starter import crawl_starter
 from dhtcrawl.node.planes import NetworkConfig, listen
@@ -70,7 +71,7 @@ class SwarmNode:
         network: NetworkConfig,
         *,
         outputs: Callable[[bytes], OutputDirs],
-        disk_used: Callable[[bytes], Callable[[], Awaitable[bool]]],
+        disk_used: DiskLimit,
         boottime: Callable[[], float] | None = None,
         through: Callable[[Handler], Handler] = directly,
     ) -> None:

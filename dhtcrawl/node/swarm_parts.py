@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from dhtcrawl.closed.secret import Ring
+from dhtcrawl.crawl.budget import DiskLimit
 from dhtcrawl.node.planes import NetworkConfig
 from dhtcrawl.node.reception import FEATURES, Reception
 from dhtcrawl.node.single import Node
@@ -80,7 +81,7 @@ class Ground:
     registry: CallRegistry
     reception: Reception
     outputs: Callable[[bytes], OutputDirs]  # where a crawl's files go
-    disk_used: Callable[[bytes], Callable[[], Awaitable[bool]]]
+    disk_used: DiskLimit
     boottime: Callable[[], float] | None  # a clock that goes on while the machine sleeps
 
     @property
@@ -339,7 +340,7 @@ def build_lifecycle(
     auditor = Auditor(peers, committer)
     registry.serve(AuditKeys, auditor.on_audit_keys)
     Exports(committer, ground.archive_of, runs.wait_for_end).serve(registry)
-    adoption = Adoption(peers, committer, ground.archive_of, runs.records, runs.once_made)
+    adoption = Adoption(peers, committer, ground.archive_of, runs.records, runs.once_made, ground.disk_used)
     registry.serve(Adopt, adoption.on_adopt)
     CrawlCalls(peers, committer, runs, ground.node.incarnation).serve(registry)
     assignments.serve(registry, runs.of)

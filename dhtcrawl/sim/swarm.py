@@ -339,7 +339,7 @@ class SimHost:
                         outbound_only=self.hidden,
                     ),
                     outputs=lambda _: self.disk.outputs,
-                    disk_used=lambda _: never,
+                    disk_used=never,
                     through=self._through,
                 )
                 await self.swarm.run()

@@ -112,7 +112,7 @@ class SimNode:
         )
 
 
-async def never() -> bool:
+async def never(_more_bytes: int = 0, /) -> bool:
     """Whether the disk is used up: it is not."""
     return False
 

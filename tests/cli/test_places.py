@@ -171,7 +171,18 @@ async def test_the_disk_limit_looks_at_the_outputs_and_at_the_store(tmp_path: Pa
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_bytes(b"x" * size)
     both = [tmp_path / "out", tmp_path / "out.node"]
-    assert disk.is_reached("250000", both)
-    assert not disk.is_reached("250000", both[:1])
-    assert not disk.is_reached("100%", both)
-    assert disk.is_reached("0%", both)
+    assert disk.is_reached(disk.look("250000", both))
+    assert not disk.is_reached(disk.look("250000", both[:1]))
+    assert not disk.is_reached(disk.look("100%", both))
+    assert disk.is_reached(disk.look("0%", both))
+
+
+async def test_the_disk_limit_says_whether_it_would_be_reached_with_more(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 100_000)
+    whole = os.statvfs(tmp_path)
+    for limit, room in (("250000", 250_000), ("100%", whole.f_blocks * whole.f_frsize)):
+        used = disk.disk_watch(limit, [tmp_path])
+        assert not await used()
+        assert not await used(50_000)
+        assert await used(room)
+    assert not await disk.disk_watch("", [tmp_path])(2**60)

@@ -52,10 +52,11 @@ class Side:
         self.engine, self.archive = MemoryEngine(), MemoryDirectory()
         self.told: list[Bequest] = []
         self.run: Any = None  # of the crawl
+        self.limit_bytes = math.inf  # of the disk
 
     def adoption(self, peers: FakePeers) -> Adoption:
         committer = LoopCommitter(GroupRunner(self.engine, sync=False))
-        return Adoption(peers, committer, lambda crawl: self.archive, self, self.run_of)
+        return Adoption(peers, committer, lambda crawl: self.archive, self, self.run_of, self.disk_used)
 
     # What the crawl's record says
 
@@ -70,6 +71,9 @@ class Side:
     async def bequeathed(self, crawl: bytes, bequest: Bequest) -> None:
         assert crawl == CRAWL
         self.told.append(bequest)
+
+    async def disk_used(self, more_bytes: int = 0, /) -> bool:
+        return sum(map(len, self.archive.files.values())) + more_bytes >= self.limit_bytes
 
     async def run_of(self, crawl: bytes) -> Any:
         return self.run
@@ -208,6 +212,17 @@ async def test_what_there_is_no_room_for_is_refused_and_what_is_here_needs_none(
     assert await adopt(leaver, heir) == Done()
     heir.archive.free -= 1
     assert isinstance(await adopt(leaver, heir), Refused), "nor is there room for rows"
+
+
+async def test_what_would_reach_the_heirs_disk_limit_is_refused() -> None:
+    """Who reaches it stops the crawl on all nodes, though another one may have room."""
+    leaver, heir = leaving(), Side()
+    heir.limit_bytes = sum(map(len, leaver.archive.files.values()))
+    refused = await adopt(leaver, heir)
+    assert isinstance(refused, Refused)
+    assert (refused.reason, heir.told, heir.archive.files) == ("not-adopted", [], {})
+    heir.limit_bytes += 1
+    assert await adopt(leaver, heir) == Done()
 
 
 async def test_what_the_heir_fetched_itself_stays_as_it_is() -> None:

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from dhtcrawl.crawl.budget import DiskLimit
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import KEY_BYTES
@@ -95,6 +96,7 @@ class Adoption:
         archive_of: Callable[[bytes], Directory],
         bequests: Bequests,
         run_of: Callable[[bytes], Awaitable[AdoptingRun | None]],
+        disk_used: DiskLimit,
     ) -> None:
         """`run_of(crawl)` is the run here, once it is made; None where the crawl does not run."""
         self._peers = peers
@@ -102,6 +104,7 @@ class Adoption:
         self._archive_of = archive_of
         self._bequests = bequests
         self._run_of = run_of
+        self._disk_used = disk_used
         # Two that give the same file at once would both write to it: who asks again, or who was another's heir.
         self._one_by_one: dict[bytes, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._taking: list[asyncio.Timeout] = []
@@ -190,7 +193,12 @@ class Adoption:
             needed -= file.length - file.begin
 
     async def _need_room(self, crawl: bytes, needed: int = 0) -> None:
-        """Go on only where so much fits on the disk: one that is full ends a node, and the next heir may have room."""
+        """Go on only where so much fits on the disk: one that is full ends a node, and the next heir may have room.
+
+        A node that reaches its disk limit stops the crawl on all nodes.
+        """
+        if await self._disk_used(needed):
+            raise _NoRoom("there is no room below this node's disk limit")
         archive = self._archive_of(crawl)
         if await self._committer.submit(lambda _: archive.free_bytes()) < needed + SPARE_BYTES:
             raise _NoRoom("there is no room on this node's disk")
