@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -248,6 +249,21 @@ async def test_what_is_there_already_is_not_sent_again_but_for_what_is_told_of_i
         assert await first.copy(key, again=True) == {key: (second.id,)}
         assert (first.copier.bytes_sent, second.directory.files) == (sent, file)
         assert (second.copies()[key]["depth"], second.links(key)) == (0, key)
+
+
+@pytest.mark.parametrize("body", [b"<p>hello</p>", NOISE.randbytes(2 * INLINE_BYTES)])
+async def test_who_has_the_page_itself_takes_no_copy_of_it_from_its_heir(body: bytes) -> None:
+    async with a_world(2) as world:
+        heir, back = world.all
+        key = await back.fetch(url(1), body)
+        world.record = replace(world.record, adopted={back.id.hex(): heir.id.hex()})
+        heir.engine.write(dict(back.engine.scan(b"", b"\xff")), sync=False)
+        heir.directory.files |= {name: bytearray(data) for name, data in back.directory.files.items()}
+        before = dict(back.engine.scan(b"", b"\xff"))
+        assert await heir.copy(key, again=True) == {key: (back.id,)}
+        assert await heir.copy(key) == {key: (back.id,)}
+        assert dict(back.engine.scan(b"", b"\xff")) == before
+        assert [len(args["pages"]) for args in world.copied()] == [1, 1]
 
 
 async def test_who_was_asked_and_lacks_the_body_gets_it() -> None:

@@ -110,6 +110,14 @@ def held(txn: Txn, crawl: bytes, key: bytes, fields: Fields, leads_here: Contain
     return place if place.node in leads_here else None
 
 
+def is_own(txn: Txn, crawl: bytes, key: bytes, fields: Fields, leads_here: Container[str]) -> bool:
+    """Whether this very fetch is a page of this node: then it needs no copy of it, and may stand in (`stand_in`)."""
+    page = get_page(txn, crawl, key)
+    if page is None or page["place"].node not in leads_here:
+        return False
+    return all(page.get(name) == fields.get(name) for name in _FETCH)
+
+
 def put_copy(txn: Txn, crawl: bytes, key: bytes, fields: Fields, links: bytes, place: Place) -> None:
     """Note that a copy of a page lies at `place` on this node; it replaces a copy of another fetch."""
     txn.put(keys.COPY + crawl + key, pack({**fields, COPY_FIELD: True, "place": place}))

@@ -255,6 +255,9 @@ def _write(
     room = directory.free_bytes() - SPARE_BYTES
     codes: list[CopyCode | None] = []
     for page, is_sound in zip(sent, sound, strict=True):
+        if page is not None and body_copies.is_own(txn, crawl, page.row.key, page.fields, leads_here):
+            codes.append(CopyCode.HAS_IT)  # it was gone, and its heir has the page, too
+            continue
         place = None if page is None else body_copies.held(txn, crawl, page.row.key, page.fields, leads_here)
         code = _first_look(page, place is not None, is_sound, room)
         if code is CopyCode.HAS_IT:
