@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from dhtcrawl.crawl.analysis import FindRecords, PageRecords
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage.outputs.stored_records import STORED_CHARS_MAX
 
 if TYPE_CHECKING:
     from dhtcrawl.extract.records import Extracted, Record, Reject
     from dhtcrawl.extract.rules_file import Rule, RuleFile
 
 log = logging.getLogger(__name__)
-
-# Of what a page record has of its records: page records travel between nodes in frames of 1 MiB, some in each.
-STORED_CHARS_MAX: Final = 192 << 10
 
 # Of the JSON besides records and rejects, with the reject that tells what was left out.
 _AROUND_CHARS_MAX: Final = 256

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.config import CrawlSettings
-from dhtcrawl.crawl.record_finder import STORED_CHARS_MAX, finder_of, kept, stored
+from dhtcrawl.crawl.record_finder import finder_of, kept, stored
 from dhtcrawl.extract.records import Extracted, Record, Reject
 from dhtcrawl.extract.values import RejectReason
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.record_files import REJECTED_FILE, RecordFiles
+from dhtcrawl.storage.outputs.stored_records import STORED_CHARS_MAX
 from dhtcrawl.storage.store.files import MemoryDirectory
 
 PRICE = {"name": "price", "selector": "p", "type": "number", "required": True}

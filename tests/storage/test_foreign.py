@@ -14,6 +14,7 @@ from storage.test_gather import outputs
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.storage.collect.foreign import BadRow
 from dhtcrawl.storage.collect.gather import GATHERED
+from dhtcrawl.storage.outputs.stored_records import STORED_CHARS_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import Place, State, Task, pack
 
@@ -55,7 +56,7 @@ NONSENSE: list[tuple[bytes, Any]] = [
         {"place": (NODES[1], FILE, 0, 10)}, {"place": (NODES[0], "../../etc/passwd", 0, 10)},
         {"place": (NODES[0], FILE.replace("000102", "ffffff"), 0, 10)}, {"place": (NODES[0], FILE, -1, 10)},
         {"place": (NODES[0], FILE, 0, 10, 0)}, {"place": (NODES[0], FILE, 0, "10")}, {5: 5},
-        {str(number): 1 for number in range(100)},
+        {str(number): 1 for number in range(100)}, {"title": "x" * 200_000}, {"records": "x" * 400_000},
     )),
     *((b"x", extra_row(fields)) for fields in ({"place": (NODES[0], FILE, 1, 10)}, {"url": 1}, {"fetched_at": None})),
     *((b"s", skipped_row(*pair)) for pair in ((A, ""), (A, 5), (B, "depth"), (5, "depth"), (A, "depth", None))),
@@ -101,6 +102,11 @@ def test_the_rows_that_nonsense_is_made_of_are_good(collection: Collection, row:
     collection.take([(NODES[0], b"x", [extra_row()]), (NODES[0], b"s", [skipped_row(A, "depth")])])
     collection.take([(NODES[0], b"s", [skipped_row(A, "depth", B)])])
     assert len(collection.content()) >= 3
+
+
+def test_a_page_with_as_many_records_as_its_node_stores_is_taken(collection: Collection) -> None:
+    collection.take([(NODES[0], b"p", [page_row({"title": "x" * 500, "records": "x" * STORED_CHARS_MAX})])])
+    assert len(collection.content()) == 1
 
 
 def test_a_later_versions_row_names_the_remedy(collection: Collection) -> None:

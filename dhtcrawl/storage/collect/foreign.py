@@ -20,12 +20,15 @@ from typing import Any
 from dhtcrawl.errors import StorageError, StoreTooNew
 from dhtcrawl.keyspace import KEY_BYTES, url_key
 from dhtcrawl.storage.archive.names import NUMBERED
+from dhtcrawl.storage.outputs.stored_records import STORED_CHARS_MAX, stored_records
 from dhtcrawl.storage.store import records
 from dhtcrawl.storage.store.records import OTHERS_MAX, Place, SkippedLink, State, Task, unpack_task
 from dhtcrawl.url import URL_CHARS_MAX, canonicalize
 
-# Three URLs, a title and a header make 30 KB. Escaped as JSON, a value of this size is a line that `verify` reads.
+# Three URLs, a title and a header make 30 KB. Escaped as JSON, a value of this size is a line that `verify` reads. What
+# rules found on a page comes on top, and stands in no such line.
 VALUE_BYTES_MAX = 128 << 10
+PAGE_BYTES_MAX = VALUE_BYTES_MAX + STORED_CHARS_MAX
 FIELDS_MAX = 64
 DEPTH_MAX = 1 << 40
 NUMBER_MAX = (1 << 64) - 1
@@ -126,13 +129,14 @@ def read_page(origin: Origin, key: bytes, value: bytes, known: str | None = None
     Raises:
         BadRow: the row is not one.
     """
-    fields = _entry(origin, key, value, "page record", known)
+    fields = _entry(origin, key, value, "page record", known, PAGE_BYTES_MAX)
     url = fields["url"]
     sound = (
         (url == known or origin.key_of(url) == key)
         and _is_number(fields.get("depth"), DEPTH_MAX)
         and _is_number(fields.get("bytes"))
         and isinstance(fields.get("referrer"), str | None)
+        and len(value) - len(stored_records(fields) or "") <= VALUE_BYTES_MAX
     )
     _need(sound, "page record", key)
     return fields
@@ -174,9 +178,11 @@ def read_task_key(key: bytes) -> bytes:
     return key
 
 
-def _entry(origin: Origin, key: bytes, value: bytes, what: str, known: str | None = None) -> dict[str, Any]:
+def _entry(
+    origin: Origin, key: bytes, value: bytes, what: str, known: str | None = None, bytes_max: int = VALUE_BYTES_MAX
+) -> dict[str, Any]:
     """Read the fields that page records and index entries share, which the index needs."""
-    fields: dict[str, Any] = _decoded(value, what)
+    fields: dict[str, Any] = _decoded(value, what, bytes_max)
     _need(isinstance(fields, dict) and 0 < len(fields) <= FIELDS_MAX, what, key)
     for name, field in fields.items():
         if type(name) is not str or (type(field) not in _PLAIN and name != "place"):
@@ -200,16 +206,16 @@ def _entry(origin: Origin, key: bytes, value: bytes, what: str, known: str | Non
     return fields
 
 
-def _decoded(value: bytes, what: str) -> Any:
+def _decoded(value: bytes, what: str, bytes_max: int = VALUE_BYTES_MAX) -> Any:
     try:
-        return records.unpack(_sized(value))
+        return records.unpack(_sized(value, bytes_max))
     except StorageError as error:
         raise _unreadable(what, error) from error
 
 
-def _sized(value: bytes) -> bytes:
-    if not isinstance(value, bytes) or len(value) > VALUE_BYTES_MAX:
-        raise BadRow(f"sent a row of more than {VALUE_BYTES_MAX} bytes")
+def _sized(value: bytes, bytes_max: int = VALUE_BYTES_MAX) -> bytes:
+    if not isinstance(value, bytes) or len(value) > bytes_max:
+        raise BadRow(f"sent a row of more than {bytes_max} bytes")
     return value
 
 

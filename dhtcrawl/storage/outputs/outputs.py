@@ -27,9 +27,9 @@ from dhtcrawl.storage.outputs.record_files import (
     RULES_FILE,
     RecordFiles,
     count_there,
-    stored_records,
 )
 from dhtcrawl.storage.outputs.sorting import Sorter
+from dhtcrawl.storage.outputs.stored_records import stored_records
 from dhtcrawl.storage.store import keys, outcomes
 from dhtcrawl.storage.store.files import AppendFile, Directory, DiskDirectory, MemoryDirectory
 from dhtcrawl.storage.store.records import Place, SkippedLink, SkipReason, State, shown_task, unpack, unpack_task

@@ -226,9 +226,3 @@ def _without_rule(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "replace")
-
-
-def stored_records(fields: dict[str, Any]) -> str | None:
-    """What a page record has of its records; None: no rule was for the page."""
-    found = fields.get("records")
-    return found if isinstance(found, str) else None
