@@ -31,6 +31,7 @@ HOST_CHARS_MAX = 261
 # Not the escape behind a bare `%` or `%h`: decoding it could complete another
 # escape, whose decoding could complete the next.
 _ESCAPE = re.compile(r"(?<!%)(?<!%[0-9A-Fa-f])%[0-9A-Fa-f]{2}")
+_HAS_HOST = re.compile(r"https?://[^/]+/")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
@@ -77,6 +78,11 @@ def _normal_escape(match: re.Match[str]) -> str:
     escape = match.group()
     char = chr(int(escape[1:], 16))
     return char if char in _UNRESERVED else escape.upper()
+
+
+def has_host(text: str) -> bool:
+    """Whether `host_of` can read a text that another node sent, which is canonical if that node is sound."""
+    return _HAS_HOST.match(text) is not None
 
 
 def host_of(url: str) -> str:

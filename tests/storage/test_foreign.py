@@ -57,8 +57,12 @@ NONSENSE: list[tuple[bytes, Any]] = [
         {"place": (NODES[0], FILE.replace("000102", "ffffff"), 0, 10)}, {"place": (NODES[0], FILE, -1, 10)},
         {"place": (NODES[0], FILE, 0, 10, 0)}, {"place": (NODES[0], FILE, 0, "10")}, {5: 5},
         {str(number): 1 for number in range(100)}, {"title": "x" * 200_000}, {"records": "x" * 400_000},
+        {"mime": "absent"}, {"referrer": "absent"},
     )),
-    *((b"x", extra_row(fields)) for fields in ({"place": (NODES[0], FILE, 1, 10)}, {"url": 1}, {"fetched_at": None})),
+    *((b"x", extra_row(fields)) for fields in (
+        {"place": (NODES[0], FILE, 1, 10)}, {"url": 1}, {"fetched_at": None}, {"mime": "absent"},
+    )),
+    *((b"s", (url_key(url), pack((url, "depth")))) for url in ("", "nowhere", "mailto:a", "http://a.example")),
     *((b"s", skipped_row(*pair)) for pair in ((A, ""), (A, 5), (B, "depth"), (5, "depth"), (A, "depth", None))),
     *((kind, (SPEC.key_of(A), value)) for kind in (b"t", b"p", b"x", b"s") for value in (
         b"", b"\0", b"\1", b"\1\xc1", b"\2\x90", b"\1\x90", b"\1\x80", b"\1" + b"\x91" * 5000 + b"\0", b"\1\xa1\xff",

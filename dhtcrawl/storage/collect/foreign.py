@@ -22,8 +22,8 @@ from dhtcrawl.keyspace import KEY_BYTES, url_key
 from dhtcrawl.storage.archive.names import NUMBERED
 from dhtcrawl.storage.outputs.stored_records import STORED_CHARS_MAX, stored_records
 from dhtcrawl.storage.store import records
-from dhtcrawl.storage.store.records import OTHERS_MAX, Place, SkippedLink, State, Task, unpack_task
-from dhtcrawl.url import URL_CHARS_MAX, canonicalize
+from dhtcrawl.storage.store.records import OTHERS_MAX, Place, SkippedLink, SkipReason, State, Task, unpack_task
+from dhtcrawl.url import URL_CHARS_MAX, canonicalize, has_host
 
 # Three URLs, a title and a header make 30 KB. Escaped as JSON, a value of this size is a line that `verify` reads. What
 # rules found on a page comes on top, and stands in no such line.
@@ -135,7 +135,7 @@ def read_page(origin: Origin, key: bytes, value: bytes, known: str | None = None
         (url == known or origin.key_of(url) == key)
         and _is_number(fields.get("depth"), DEPTH_MAX)
         and _is_number(fields.get("bytes"))
-        and isinstance(fields.get("referrer"), str | None)
+        and isinstance(fields.get("referrer", 0), str | None)
         and len(value) - len(stored_records(fields) or "") <= VALUE_BYTES_MAX
     )
     _need(sound, "page record", key)
@@ -163,7 +163,8 @@ def read_skipped(key: bytes, value: bytes) -> SkippedLink:
     match _decoded(value, "skipped link"):
         # Without the page that has it: of an earlier version.
         case [str(url), str(reason)] | [str(url), str(reason), str()] as fields:
-            _need(bool(reason) and url_key(url) == key, "skipped link", key)
+            sound = reason == SkipReason.NOT_A_URL or has_host(url)
+            _need(bool(reason) and sound and url_key(url) == key, "skipped link", key)
             return SkippedLink(*fields)
     raise _bad("skipped link", key)
 
@@ -199,7 +200,7 @@ def _entry(
         ((known is not None and fields.get("url") == known) or _is_url(fields.get("url")))
         and _is_number(fields.get("status"), 999)
         and isinstance(fields.get("payload_digest"), str)
-        and isinstance(fields.get("mime"), str | None)
+        and isinstance(fields.get("mime", 0), str | None)
         and _is_instant(fields.get("fetched_at"))
     )
     _need(sound, what, key)
