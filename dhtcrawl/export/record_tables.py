@@ -135,7 +135,8 @@ def _typed_one(column: RecordColumn, value: Any) -> Any:
     if column.kind is ColumnKind.RECORDS:
         return typed_row(column.columns, value) if isinstance(value, dict) else None
     if column.kind is ColumnKind.NUMBER:
-        return float(value) if _is_number(value) and abs(value) <= INTEGER_MAX else None
+        is_whole = isinstance(value, int)
+        return float(value) if _is_number(value) and not (is_whole and abs(value) > INTEGER_MAX) else None
     if column.kind is ColumnKind.INTEGER:
         return value if _is_number(value) and abs(value) <= INTEGER_MAX else None
     if not isinstance(value, str):

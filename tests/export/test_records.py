@@ -112,6 +112,15 @@ def test_parquet_has_the_types_of_the_rules_and_lists_and_records_as_such(out: P
     assert second == SECOND | {"_fetched_at": first["_fetched_at"]}
 
 
+def test_a_number_with_decimals_may_be_beyond_64_bits(out: Path) -> None:
+    from pyarrow import parquet
+
+    with (out / "records" / "things.jsonl").open("a") as file:
+        file.write(json.dumps({**SECOND, "_url": "http://a.example/3", "price": 1.5e19}) + "\n")
+    table = parquet.read_table(exported(out, "parquet", "--rule", "things"))
+    assert table["price"].to_pylist() == [1.5, -3.0, 1.5e19]
+
+
 def test_duckdb_and_pandas_read_the_types_that_the_rules_declare(out: Path) -> None:
     import duckdb
     import pandas
