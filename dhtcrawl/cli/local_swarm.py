@@ -37,7 +37,7 @@ from dhtcrawl.cli.main import fail, tell
 from dhtcrawl.cli.new_keys import keys_for
 from dhtcrawl.cli.node_logs import kept_log, last_message, relayed_logs
 from dhtcrawl.cli.orphans import freed
-from dhtcrawl.cli.places import check_whole, node_dir, nodes_dir
+from dhtcrawl.cli.places import check_whole, node_dir, nodes_dir, remove_left, remove_nodes
 from dhtcrawl.cli.runtime import STORE_DIR, locked, raise_file_limit
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.signals import ENDING, hang_ups
@@ -83,6 +83,7 @@ def _check(nodes: int, base: Path, out: Path) -> None:
     if there and len(there) != nodes:
         raise UsageError(f"{out} holds a crawl with {len(there)} nodes; use --nodes {len(there)} to go on with it")
     if not there:
+        remove_left(out)
         if (node_dir(out) / FILE_NAME).exists():
             raise UsageError(f"{out} holds a crawl by one node; leave out --nodes, or name another --out")
         if (node_dir(out) / STORE_DIR).exists() and not holds_failed(node_dir(out)):
@@ -134,7 +135,7 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
         check_whole(out, node_dir(out))
         summary, _ = await gather(source, asked.record, out, node_dir(out), asked.facts, sync=config.storage.sync)
         if summary.complete and end is not None:
-            shutil.rmtree(base)
+            remove_nodes(out)
     return await tell_gathered(summary, STOPPED if end is None else str(end.get("ended", "")), out, as_json=as_json)
 
 

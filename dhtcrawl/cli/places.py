@@ -2,22 +2,25 @@
 
     DIR              the outputs, which one may hand on: nothing in it is secret
     DIR.node         the node's key, its lock and its store; of a gathered crawl, the collection's store
-    DIR.node/nodes   a data directory for each node of `crawl --nodes`
+    DIR.node/nodes   a data directory for each node of `crawl --nodes`; gone once the crawl is complete
 
 Earlier versions kept these as DIR/node and DIR/nodes. A directory that has them goes on with them where they are.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Final
 
 from dhtcrawl.cli.runtime import STORE_DIR
 from dhtcrawl.errors import StorageError, UsageError
 from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
+from dhtcrawl.storage.store.files import sync_path
 
 SUFFIX: Final = ".node"
 NODES_DIR: Final = "nodes"
+_OVER: Final = ".nodes.over"
 _INSIDE: Final = "node"  # the data directory of earlier versions, below the outputs
 
 
@@ -39,6 +42,24 @@ def nodes_dir(out: Path) -> Path:
     """
     inside, beside = out / NODES_DIR, _beside(out) / NODES_DIR
     return inside if inside.is_dir() and not beside.is_dir() else beside
+
+
+def remove_nodes(out: Path) -> None:
+    """Remove the data directories of the nodes of a crawl that is complete.
+
+    First they get another name, all at once: a part of them, as a kill would leave it, is no crawl to go on with.
+    """
+    remove_left(out)
+    base = nodes_dir(out)
+    base.rename(base.with_name(_OVER))
+    sync_path(base.parent)
+    remove_left(out)
+
+
+def remove_left(out: Path) -> None:
+    """Remove what a kill has left of those; another command may be doing the same."""
+    for place in (out, _beside(out)):
+        shutil.rmtree(place / _OVER, ignore_errors=True)
 
 
 def out_of(data_dir: Path) -> Path | None:

@@ -11,7 +11,8 @@ from demo_site import DemoServer
 from e2e.outputs import Outputs
 
 from dhtcrawl.cli import disk
-from dhtcrawl.cli.places import find_data_dir, node_dir, nodes_dir, out_of
+from dhtcrawl.cli.default_out import nodes_begun
+from dhtcrawl.cli.places import find_data_dir, node_dir, nodes_dir, out_of, remove_left, remove_nodes
 from dhtcrawl.errors import UsageError
 from dhtcrawl.storage.outputs.outputs import OUTPUT_FILES
 
@@ -36,6 +37,30 @@ def test_the_outputs_of_several_processes_hold_no_key_and_no_store(server: DemoS
     assert secrets_in(tmp_path / "out") == []
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} >= {"out", "out.node"}
     assert not (tmp_path / "out.node" / "nodes").exists(), "what the processes had is no longer needed"
+
+
+@pytest.mark.parametrize("place", ["out.node", "out"])
+def test_nodes_of_a_complete_crawl_that_are_half_removed_are_none(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill in the middle of it left a crawl with fewer nodes, which could neither go on nor be called complete."""
+    out, removed = tmp_path / "out", shutil.rmtree
+    for number in "12":
+        (tmp_path / place / "nodes" / number / "store").mkdir(parents=True)
+
+    def killed(path: Path, *, ignore_errors: bool) -> None:
+        if path.exists():
+            removed(path / "1", ignore_errors=ignore_errors)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove_nodes(out)
+    assert nodes_begun(out) is None
+    assert list((tmp_path / place).iterdir()) != []
+    remove_left(out)
+    assert list((tmp_path / place).iterdir()) == []
 
 
 # -- moved, copied, left behind --
