@@ -10,7 +10,7 @@ import click
 
 from dhtcrawl.cli.left_out import tell_left_out
 from dhtcrawl.cli.main import fail
-from dhtcrawl.cli.places import nodes_dir
+from dhtcrawl.cli.places import check_gathered
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.export.collection import Collection, collection, has_ended, require_collection
 from dhtcrawl.export.form import ExportFormat, ExportReport
@@ -112,12 +112,7 @@ def _remedy(root: Path) -> str:
 
 
 def _require_pages(root: Path) -> None:
-    # In this order: whoever has the outputs need not be let into what lies beside them.
-    if not (root / PAGES_DIR / PAGES_FILE).is_file() and nodes_dir(root).is_dir():
-        raise UsageError(
-            f"the pages of {root} lie with the nodes of its crawl: repeat the crawl's command to go on with it, "
-            "and export after its end or Ctrl-C"
-        )
+    check_gathered(root)
     require_collection(root)
 
 

@@ -11,6 +11,7 @@ import click
 from dhtcrawl.cli.left_out import tell_left_out
 from dhtcrawl.cli.machine import usable_cores
 from dhtcrawl.cli.options import require_readable
+from dhtcrawl.cli.places import check_gathered
 from dhtcrawl.cli.rules_files import checked_rules, rules_without_pages
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.errors import Exit, UsageError
@@ -33,6 +34,7 @@ def command(directory: Path, rules: Path, processes: int | None, as_json: bool) 
     """
     require_readable("--rules", str(rules))
     text = checked_rules(rules)
+    check_gathered(directory)
     require_collection(directory)
     screen = _PagesRead()
     if not (directory / PAGES_DIR / PAGES_FILE).stat().st_size and not (directory / SUMMARY_FILE).exists():

@@ -124,6 +124,20 @@ def check_whole(out: Path, data_dir: Path) -> None:
         )
 
 
+def check_gathered(out: Path) -> None:
+    """Refuse a directory without pages where those still lie with the nodes of `crawl --nodes`.
+
+    Raises:
+        UsageError: so it is; the message says how to have them.
+    """
+    # In this order: whoever has the outputs need not be let into what lies beside them.
+    if not (out / PAGES_DIR / PAGES_FILE).is_file() and nodes_dir(out).is_dir():
+        raise UsageError(
+            f"the pages of {out} lie with the nodes of its crawl: repeat the crawl's command to go on with it, "
+            "and this one after its end or Ctrl-C"
+        )
+
+
 def check_no_pages(out: Path, data_dir: Path) -> None:
     """Refuse to begin in outputs of which the store of `data_dir` knows nothing: it lost what it had, or forgot it.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from dhtcrawl.cli.options import json_option
+from dhtcrawl.cli.places import check_gathered
 from dhtcrawl.errors import Exit
 from dhtcrawl.storage.outputs.verify import verify
 
@@ -21,6 +22,7 @@ def command(directory: str, as_json: bool) -> int:
 
     Exit status 0 only without a problem.
     """
+    check_gathered(Path(directory))
     report = verify(Path(directory))
     counted = report.counters
     if as_json:

@@ -154,6 +154,18 @@ def test_a_directory_of_an_earlier_version_goes_on_with_what_is_in_it(server: De
     assert not (tmp_path / "out.node").exists()
 
 
+@pytest.mark.parametrize("command", [["verify"], ["extract", "--rules", "r.toml"], ["export", "--format", "csv"]])
+def test_outputs_that_still_lie_with_the_nodes_of_their_crawl_are_said_to(
+    command: list[str], tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("r.toml").write_text('[[rules]]\nname = "r"\nsite = "*"\nfields = [{ name = "f", selector = "p" }]\n')
+    Path("out.node/nodes/1").mkdir(parents=True)
+    ended = here(*command, "out")
+    assert "the pages of out lie with the nodes of its crawl: repeat the crawl's command" in ended.message()
+    assert ended.code == 2
+
+
 def test_both_places_are_known_and_the_newer_one_is_first(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert (node_dir(out), nodes_dir(out)) == (tmp_path / "out.node", tmp_path / "out.node" / "nodes")
