@@ -14,17 +14,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.export.form import ExportReport
 from dhtcrawl.export.pages_csv import safe_cell
-from dhtcrawl.export.record_tables import ColumnKind, RecordColumn, RecordTable, Row, typed_row
+from dhtcrawl.export.record_tables import ColumnKind, RecordColumn, RecordTable, typed_row
 from dhtcrawl.export.scratch import no_scratch, scratch_error
 
-BATCH_ROWS: Final = 5_000
 _SQL_TYPES: Final = {
     ColumnKind.TEXT: "TEXT",
     ColumnKind.INTEGER: "INTEGER",
@@ -106,7 +104,7 @@ def _fill(base: sqlite3.Connection, table: RecordTable, report: ExportReport) ->
     base.execute(f"CREATE TABLE {_quoted(table.name)} ({declared}, PRIMARY KEY ({key}))")
     # A line that stands there twice, as no crawl writes it, counts once.
     insert = f"INSERT OR REPLACE INTO {_quoted(table.name)} VALUES ({', '.join('?' * len(columns))})"
-    for rows in _batches(table.rows()):
+    for rows in table.batches():
         base.executemany(insert, ([_flat(row.get(column.name)) for column in columns] for row in rows))
         base.commit()
         report.written += len(rows)
@@ -129,7 +127,7 @@ def _write_parquet(tables: list[RecordTable], file: BinaryIO, report: ExportRepo
     columns = table.columns
     schema = pyarrow.schema([(column.name, _arrow_type(pyarrow, column)) for column in columns])
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        for rows in _batches(table.rows()):
+        for rows in table.batches():
             writer.write_table(pyarrow.Table.from_pylist([typed_row(columns, row) for row in rows], schema))
             report.written += len(rows)
     _tell(table, report)
@@ -149,11 +147,6 @@ def _arrow_type(pyarrow: Any, column: RecordColumn) -> Any:
             ColumnKind.LOCAL_TIME: pyarrow.timestamp("us"),
         }[column.kind]
     return pyarrow.list_(one) if column.is_list else one
-
-
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while batch := list(islice(rows, BATCH_ROWS)):
-        yield batch
 
 
 def _flat(value: Any) -> Any:

@@ -29,6 +29,9 @@ from dhtcrawl.storage.outputs.record_files import (
 from dhtcrawl.storage.store.engine import storage_error
 
 Row = dict[str, Any]
+# Of rows that are written together: one may have 192 KiB, and takes several times that in memory.
+BATCH_ROWS: Final = 5_000
+BATCH_BYTES: Final = 4 << 20
 _DATE_CHARS: Final = len("2026-01-31")
 
 
@@ -84,6 +87,27 @@ class RecordTable:
         Raises:
             StorageError: it cannot be read.
         """
+        return (row for row, _ in self._sized_rows())
+
+    def batches(self) -> Iterator[list[Row]]:
+        """The same, some at a time: at most `BATCH_ROWS`, and fewer where their lines make up `BATCH_BYTES`.
+
+        Raises:
+            StorageError: as `rows`.
+        """
+        batch: list[Row] = []
+        size = 0
+        for row, line_bytes in self._sized_rows():
+            batch.append(row)
+            size += line_bytes
+            if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _sized_rows(self) -> Iterator[tuple[Row, int]]:
+        """The rows, each with the length of its line."""
         self.unreadable_lines = 0
         try:
             with self._path.open("rb") as file:
@@ -92,7 +116,7 @@ class RecordTable:
                     if row is None:
                         self.unreadable_lines += 1
                     else:
-                        yield row
+                        yield row, len(line)
         except FileNotFoundError:
             return  # a rule that found nothing has no file
         except OSError as error:

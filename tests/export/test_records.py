@@ -121,6 +121,17 @@ def test_a_number_with_decimals_may_be_beyond_64_bits(out: Path) -> None:
     assert table["price"].to_pylist() == [1.5, -3.0, 1.5e19]
 
 
+def test_records_with_long_texts_are_written_a_few_at_a_time(out: Path) -> None:
+    """Five thousand pages of text at once took a gigabyte."""
+    from pyarrow import parquet
+
+    rows = [{**SECOND, "_record": number, "title": "x" * (190 << 10)} for number in range(1, 41)]
+    (out / "records" / "things.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    written = parquet.ParquetFile(exported(out, "parquet", "--rule", "things"))
+    assert [written.metadata.row_group(number).num_rows for number in range(written.num_row_groups)] == [22, 18]
+    assert written.read(["_record"])["_record"].to_pylist() == list(range(1, 41))
+
+
 def test_duckdb_and_pandas_read_the_types_that_the_rules_declare(out: Path) -> None:
     import duckdb
     import pandas
