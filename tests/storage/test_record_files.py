@@ -70,6 +70,16 @@ def test_a_rule_that_finds_nothing_any_more_has_no_file() -> None:
     assert written([("http://a/", page())], records) == ({}, [])
 
 
+@pytest.mark.parametrize("content", [b"", b'{"name": "Li"}\n', b"no JSON"])
+def test_a_file_that_has_no_records_of_pages_is_left_alone(content: bytes) -> None:
+    """Whoever crawls into a directory with files of their own keeps these."""
+    records = MemoryDirectory()
+    records.replace("customers.jsonl", [content])
+    with ExitStack() as stack:
+        RecordFiles(None, stack, None).write("rules", records, MemoryDirectory())
+    assert records.read("customers.jsonl", 0, 100) == content
+
+
 def test_a_rule_of_another_node_names_no_file_elsewhere() -> None:
     for name in ("../../up", "a/b", "", ".x", "x\n", "x" * 65):
         assert written([("http://a/", page([name, 1, {}]))]) == ({}, [UNREADABLE])

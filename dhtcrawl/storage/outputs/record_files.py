@@ -39,6 +39,7 @@ INTEGER_MAX: Final = 2**63 - 1
 DEPTH_MAX: Final = 12  # of lists and nested records
 
 _SUFFIX: Final = ".jsonl"
+_BEGIN: Final = f'{{"{URL}":'.encode()  # of each line of a file of records
 _BLOCK_BYTES: Final = 1 << 20
 
 _decode = json.JSONDecoder().decode
@@ -97,6 +98,8 @@ class RecordFiles:
     def write(self, rules: str, records: Directory, reports: Directory) -> None:
         """Replace the files, by the text of the rules; those of rules that found nothing are removed.
 
+        A file without records of pages is a person's own, and stays.
+
         Raises:
             StorageError: a file cannot be written; the old one stays.
         """
@@ -107,7 +110,7 @@ class RecordFiles:
             names.add(name)
             records.replace(name, _without_rule(lines))
         for name in records.names():
-            if name.endswith(_SUFFIX) and name not in names:
+            if name.endswith(_SUFFIX) and name not in names and records.read(name, 0, len(_BEGIN)) == _BEGIN:
                 records.remove(name)
         reports.replace(REJECTED_FILE, self._rejects.lines())
 
