@@ -29,7 +29,7 @@ from dhtcrawl.storage.store import keys, tasks
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.records import State, Task, unpack
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.url import host_of
+from dhtcrawl.url import has_host, host_of
 
 SEARCHES_TOLD: Final = 5
 
@@ -69,7 +69,7 @@ def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
 
 
 def _found_at(txn: Txn, crawl: CrawlRecord, task: Task) -> dict[str, Any]:
-    if not task.referrer:
+    if not has_host(task.referrer):
         return {}
     page = tasks.get_page(txn, crawl.crawl_id, crawl.spec.key_of(task.referrer))
     return {} if page is None else {"found_at": page["fetched_at"]}

@@ -8,11 +8,14 @@ from functools import partial
 import pytest
 from storage.stores import CRAWL, SPEC, Store, link
 
+from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.crawl.url_story import url_story
 from dhtcrawl.searches import SearchEngine, Searches
+from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store.counters import put_counters
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, with_settings
+from dhtcrawl.storage.store.tasks import Link
 
 SEED = SPEC.seeds[0]
 
@@ -48,3 +51,12 @@ def test_the_limit_of_pages_is_the_one_with_which_the_crawl_goes_on(begun: int, 
     spec = replace(SPEC, settings=replace(SPEC.settings, max_pages=begun))
     record = with_settings(CrawlRecord(CRAWL, spec, b""), replace(SPEC.settings, max_pages=now))
     assert url_story(store.run(partial(explain, crawl=record, url=SEED)))[0] == says
+
+
+def test_a_url_that_no_url_led_to_is_told_of() -> None:
+    """Another node may have sent any text as the page on which it found a link."""
+    by_host = make_spec([SEED], CrawlSettings(key="host"))
+    store = Store()
+    store.accept(Link(by_host.key_of(SEED), SEED, 1, "nowhere"))
+    answer = store.run(partial(explain, crawl=CrawlRecord(CRAWL, by_host, b""), url=SEED))
+    assert (answer["state"], answer["referrer"]) == ("pending", "nowhere")

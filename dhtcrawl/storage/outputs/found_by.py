@@ -9,6 +9,7 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import shown_task
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.url import has_host
 
 KNOWN_MAX = 100_000  # pages
 
@@ -38,4 +39,5 @@ class FoundBy:
 
     def _referrer(self, url: str) -> str:
         value = self._txn.get(keys.TASK + self._crawl + self._key_of(url))
-        return "" if value is None else shown_task(value).referrer
+        referrer = "" if value is None else shown_task(value).referrer
+        return referrer if has_host(referrer) else ""
