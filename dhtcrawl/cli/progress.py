@@ -13,6 +13,7 @@ from types import TracebackType
 
 from dhtcrawl.cli.rate import Rate, a_second, rough_end
 from dhtcrawl.cli.screen import Screen
+from dhtcrawl.cli.table import printable
 from dhtcrawl.cli.words import clock, fitting, for_a_person, size, some, tally, with_reason
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
@@ -104,7 +105,7 @@ def _unused_rules(summary: Summary, out: Path) -> list[str]:
 
 def counted(head: str, counts: Mapping[str, int], width: int = 79) -> list[str]:
     """Counts by name, the greatest first, in lines of `width` below `head`; none where nothing was counted."""
-    parts = tally(counts)
+    parts = [printable(part) for part in tally(counts)]  # other nodes give reasons, too
     if not parts:
         return []
     lines, current = [], head

@@ -10,6 +10,7 @@ import click
 
 from dhtcrawl.cli.options import json_option
 from dhtcrawl.cli.places import check_gathered
+from dhtcrawl.cli.table import printable
 from dhtcrawl.errors import Exit
 from dhtcrawl.storage.outputs.verify import verify
 
@@ -30,7 +31,7 @@ def command(directory: str, as_json: bool) -> int:
         click.echo(json.dumps(dataclasses.asdict(counted) | found))
     else:
         for problem in report.problems:
-            click.echo(problem)
+            click.echo(printable(problem))  # whoever made the files chose the names in them
         if report.problems_total > len(report.problems):
             click.echo(f"… and {report.problems_total - len(report.problems)} more")
         click.echo(
