@@ -110,6 +110,12 @@ def test_members_that_are_not_what_the_page_record_says_are_refused(nodes: tuple
     assert not body_copies.is_page(io.BytesIO(data), fields, sent.place.length - 1)
 
 
+def test_of_bytes_that_are_no_members_the_first_few_are_read(nodes: tuple[Part, Part]) -> None:
+    garbage = io.BytesIO(bytes(1 << 20))
+    assert not body_copies.is_page(garbage, unpack(parcel(nodes[0]).record), 1 << 20)
+    assert garbage.tell() <= 64 << 10
+
+
 def test_a_response_alone_will_do(nodes: tuple[Part, Part]) -> None:
     sent, data = bytes_of(nodes[0])
     assert body_copies.is_page(io.BytesIO(data[: sent.place.length]), unpack(sent.record), sent.place.length)

@@ -87,7 +87,8 @@ def _request_length(archive: Directory, place: Place) -> int:
 
 def is_page(stream: BinaryIO, fields: Fields, length: int) -> bool:
     """Whether a stream holds exactly the members of the page with this record; takes long for a big one."""
-    found = list(islice(scan(stream), 3))
+    # What a node sends as a page may be any bytes: nothing is looked for behind the first that are none.
+    found = list(islice(scan(stream, past_damage=False), 3))
     response = found[0] if found else None
     if response is None or len(found) > 2 or any(member.problems for member in found):
         return False

@@ -55,11 +55,12 @@ class GzipMember:
         return self.headers.get("warc-target-uri", "")
 
 
-def scan(stream: BinaryIO) -> Iterator[GzipMember]:
+def scan(stream: BinaryIO, *, past_damage: bool = True) -> Iterator[GzipMember]:
     """Yield every member of a seekable `.warc.gz`, sound or not, in constant memory.
 
     Garbage or a damaged member is skipped up to the next member that holds a
-    record, and yielded as one `GzipMember` with its problem.
+    record, and yielded as one `GzipMember` with its problem. Without `past_damage`
+    it is the last one.
     """
     source = _Source(stream)
     while source.peek():
@@ -68,6 +69,9 @@ def scan(stream: BinaryIO) -> Iterator[GzipMember]:
             _check_member(source, member)
         except (_Unreadable, zlib.error) as error:
             member.problems.append(f"unreadable: {error}")
+            if not past_damage:
+                yield member
+                return
             # Search from its second byte on: where the damage shows is not where the member ends.
             source.skip_to_record(member.offset + 1)
         member.length = source.offset - member.offset
