@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from dhtcrawl.cli.table import printable, short
 from dhtcrawl.cli.words import clock, fitting, for_a_person, size, with_reason
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.errors import Exit, NodeUnreachable, NotNow
+from dhtcrawl.node.stopping import Stopping
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store.outcomes import end_of, errors_by_kind, skipped_by_reason
 
@@ -60,44 +61,47 @@ async def follow(client: NodeClient, crawl: str, screen: Screen) -> dict[str, An
         Interrupted: the user wants no more of it.
         NodeUnreachable, NotNow: the node told nothing of it for `SILENCE_MAX_S`.
     """
+    stopping = Stopping()
+    # Also in the middle of a question: a node that hangs does not answer for a minute.
+    with _interrupts(stopping.ask):
+        async with stopping.breaks_off():
+            return await _followed(client, crawl, screen)
+    screen.clear()
+    raise Interrupted
+
+
+async def _followed(client: NodeClient, crawl: str, screen: Screen) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     heard_at = shown_at = loop.time()
     rate: Rate | None = None
-    with _interrupts() as interrupted:
-        while True:
-            try:
-                now_at = await client.crawl(crawl)
-                heard_at = loop.time()
-            except (NodeUnreachable, NotNow):
-                if loop.time() - heard_at > SILENCE_MAX_S:
-                    raise
-                now_at = {}
-            if now_at.get("state") == "ended":
-                screen.clear()
-                return now_at
-            if now_at and rate is None:
-                rate = Rate(loop.time(), count_of(now_at, "pages"))
-            if rate is not None and now_at and loop.time() - shown_at >= screen.every_s:
-                shown_at = loop.time()
-                screen.show(_line(now_at, rate.after(shown_at, count_of(now_at, "pages")), screen.columns))
-            try:
-                async with asyncio.timeout(POLL_S):
-                    await interrupted.wait()
-            except TimeoutError:
-                continue
+    while True:
+        try:
+            now_at = await client.crawl(crawl)
+            heard_at = loop.time()
+        except (NodeUnreachable, NotNow):
+            if loop.time() - heard_at > SILENCE_MAX_S:
+                raise
+            now_at = {}
+        if now_at.get("state") == "ended":
             screen.clear()
-            raise Interrupted
+            return now_at
+        if now_at and rate is None:
+            rate = Rate(loop.time(), count_of(now_at, "pages"))
+        if rate is not None and now_at and loop.time() - shown_at >= screen.every_s:
+            shown_at = loop.time()
+            screen.show(_line(now_at, rate.after(shown_at, count_of(now_at, "pages")), screen.columns))
+        await asyncio.sleep(POLL_S)
 
 
 @contextmanager
-def _interrupts() -> Iterator[asyncio.Event]:
+def _interrupts(ask: Callable[[], None]) -> Iterator[None]:
+    """Call `ask` at each signal that ends a command."""
     loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
     before = {number: signal.getsignal(number) for number in (*ENDING, *hang_ups())}
     for number in before:
-        loop.add_signal_handler(number, asked.set)
+        loop.add_signal_handler(number, ask)
     try:
-        yield asked
+        yield
     finally:
         for number, handler in before.items():
             loop.remove_signal_handler(number)

@@ -19,7 +19,7 @@ from dhtcrawl.cli import wait
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.screen import Screen
-from dhtcrawl.cli.wait import exit_of, stop_of
+from dhtcrawl.cli.wait import Interrupted, exit_of, stop_of
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.errors import Exit, NotNow
 from dhtcrawl.identity import load_or_create
@@ -413,4 +413,17 @@ async def test_a_node_that_never_gets_ready_is_given_up(node: FakeNode, monkeypa
         NodeClient((host, port)) as client,
     ):
         with pytest.raises(NotNow, match="reads its store; ask again in a moment"):
+            await wait.follow(client, ID, Screen())
+
+
+@pytest.mark.loops("asyncio")
+async def test_who_waits_for_a_node_that_says_nothing_may_stop_waiting() -> None:
+    class Silent(NodeClient):
+        async def crawl(self, crawl: str) -> dict[str, Any]:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+            raise AssertionError("it never answers")
+
+    async with asyncio.timeout(5), Silent(("127.0.0.1", 1)) as client:
+        with pytest.raises(Interrupted):
             await wait.follow(client, ID, Screen())
