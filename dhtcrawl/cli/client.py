@@ -118,8 +118,9 @@ class NodeClient:
         """Takes as long as the handing over does."""
         return await self._map("POST", "/leave", timeout_s=None)
 
-    async def drain(self) -> dict[str, Any]:
-        return await self._map("POST", "/drain")
+    async def drain(self, drain_s: float) -> dict[str, Any]:
+        """`drain_s` is the node's `node.drain_timeout_s`."""
+        return await self._map("POST", "/drain", timeout_s=drain_s + ANSWER_TIMEOUT_S)
 
     async def shutdown(self) -> dict[str, Any]:
         return await self._map("POST", "/shutdown")

@@ -57,7 +57,7 @@ from dhtcrawl.units import parse_address
 
 LOGS_DIR = "logs"
 START_S = 60.0
-STOP_S = 60.0
+STOP_S = 30.0  # and what requests in flight may take
 _ANY_PORT: Final = ("127.0.0.1", 0)
 
 
@@ -97,7 +97,7 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
     if not (out / ARCHIVE_DIR).is_dir():
         # Outputs that were removed are gathered once more: the nodes have all of it.
         shutil.rmtree(node_dir(out) / STORE_DIR, ignore_errors=True)
-    nodes = len(children)
+    nodes, drain_s = len(children), config.node.drain_timeout_s
     ring = Ring.of((secrets.token_bytes(SECRET_BYTES),))
     async with AsyncExitStack() as stack:
         stack.enter_context(locked(base))  # not by way of its nodes: a second command is told so at once
@@ -124,12 +124,12 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
         screen = Screen()
         screen.say(f"{'going on with' if resumed else 'crawling'} {some(spec.all_seeds)} with {nodes} nodes")
         try:
-            end: dict[str, Any] | None = await _follow(client, crawl, screen, swarm)
+            end: dict[str, Any] | None = await _follow(client, crawl, screen, swarm, drain_s)
         except Interrupted:
             end = None
-            await _drain(swarm)
+            await _drain(swarm, drain_s)
         asked = await ask_about(client, crawl)
-        await _stop(swarm)
+        await _stop(swarm, drain_s)
     data_dirs = {process.node: process.data_dir for process in swarm}
     with ended_nodes(asked.record.crawl_id, asked.nodes, data_dirs) as source, locked(node_dir(out)):
         check_whole(out, node_dir(out))
@@ -139,7 +139,9 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
     return await tell_gathered(summary, STOPPED if end is None else str(end.get("ended", "")), out, as_json=as_json)
 
 
-async def _follow(client: NodeClient, crawl: str, screen: Screen, swarm: list[_Process]) -> dict[str, Any]:
+async def _follow(
+    client: NodeClient, crawl: str, screen: Screen, swarm: list[_Process], drain_s: float
+) -> dict[str, Any]:
     """The crawl as it was in the end.
 
     Raises:
@@ -172,7 +174,7 @@ async def _follow(client: NodeClient, crawl: str, screen: Screen, swarm: list[_P
         raise Interrupted
     if gone:
         screen.clear()
-        await _stop([process for process in swarm if process is not gone[0]])
+        await _stop([process for process in swarm if process is not gone[0]], drain_s)
         raise gone[0].failure()
     return end
 
@@ -198,6 +200,19 @@ async def _find_or_submit(client: NodeClient, spec: CrawlSpec, out: Path) -> tup
 # Processes
 
 
+def own_settings(said: NodeSettings, data_dir: Path) -> NodeSettings:
+    """The settings of one of the nodes: of what the command was given, all but where it listens and whom it joins."""
+    return NodeSettings(
+        data_dir=str(data_dir),
+        log_level=said.log_level,
+        log_format="json",
+        drain_timeout_s=said.drain_timeout_s,
+        labels=said.labels,
+        allowed_policies=said.allowed_policies,
+        private_networks=said.private_networks,
+    )
+
+
 class _Log(NamedTuple):
     """A node's log, and where in it this run begins."""
 
@@ -216,15 +231,6 @@ class _Process:
 
     def run(self, config: Config, ring: Ring, bootstrap: str | None, key: str) -> None:
         """Have it run a node; what a crawl is goes with the crawl."""
-        said = config.node
-        own = NodeSettings(
-            data_dir=str(self.data_dir),
-            log_level=said.log_level,
-            log_format="json",
-            labels=said.labels,
-            allowed_policies=said.allowed_policies,
-            private_networks=said.private_networks,
-        )
         join = JoinOptions(
             bootstrap=(parse_address(bootstrap),) if bootstrap is not None else (),
             listen=_ANY_PORT,
@@ -236,6 +242,7 @@ class _Process:
             gathered=True,
             key=key,
         )
+        own = own_settings(config.node, self.data_dir)
         config = dataclasses.replace(config, crawl=CrawlSettings(), node=own)
         self._child.run(order_of(config, join, log=self._log.path, signals=False))
 
@@ -283,12 +290,12 @@ class _Process:
         return f"{words}; its log: {self._log.path}" if words else f"it said nothing (exit {self._child.exit_code})"
 
 
-async def _stop(swarm: list[_Process]) -> None:
+async def _stop(swarm: list[_Process], drain_s: float) -> None:
     async with asyncio.TaskGroup() as group:
         for process in swarm:
             group.create_task(process.tell(NodeClient.shutdown))
     try:
-        async with asyncio.timeout(STOP_S):
+        async with asyncio.timeout(STOP_S + drain_s):
             for process in swarm:
                 await process.wait()
     except TimeoutError:
@@ -297,7 +304,7 @@ async def _stop(swarm: list[_Process]) -> None:
             await process.end()
 
 
-async def _drain(swarm: list[_Process]) -> None:
+async def _drain(swarm: list[_Process], drain_s: float) -> None:
     """Wait until no node has anything under way; a second signal ends all of them at once."""
     loop = asyncio.get_running_loop()
 
@@ -316,4 +323,4 @@ async def _drain(swarm: list[_Process]) -> None:
     # All of them, before the first one goes: what one has in flight ends at others.
     async with asyncio.TaskGroup() as group:
         for process in swarm:
-            group.create_task(process.tell(NodeClient.drain))
+            group.create_task(process.tell(lambda client: client.drain(drain_s)))

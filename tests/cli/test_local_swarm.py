@@ -1,0 +1,28 @@
+"""What the nodes of `crawl --nodes` are told."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from dhtcrawl.cli.local_swarm import own_settings
+from dhtcrawl.config import NodeSettings
+
+# Where a node listens, who may ask it and whom it joins: that is the command's business.
+PLACE = {
+    "listen", "advertise", "outbound_only", "bootstrap", "admin", "admin_token_file", "admin_cert", "admin_key",
+    "secret_file", "open_swarm",
+}  # fmt: skip
+
+
+def test_a_node_has_all_settings_that_the_command_was_given_but_where_it_is() -> None:
+    said = NodeSettings(
+        data_dir="d", log_level="debug", log_format="text", drain_timeout_s=7.0, listen="127.0.0.1:1",
+        advertise="127.0.0.1:2", outbound_only=True, bootstrap=("127.0.0.1:3",), admin="127.0.0.1:4",
+        admin_token_file="token", admin_cert="cert", admin_key="key", labels=("type=meta",),
+        allowed_policies=("mine:Policy",), private_networks=("loopback",), secret_file="secret", open_swarm=True,
+    )  # fmt: skip
+    wanted = {name: value for name, value in asdict(said).items() if name not in PLACE}
+    wanted |= {name: value for name, value in asdict(NodeSettings()).items() if name in PLACE}
+    own = own_settings(said, Path("out.node/nodes/1"))
+    assert asdict(own) == wanted | {"data_dir": "out.node/nodes/1", "log_format": "json"}
