@@ -200,9 +200,13 @@ async def _find_or_submit(client: NodeClient, spec: CrawlSpec, out: Path) -> tup
 # Processes
 
 
-def own_settings(said: NodeSettings, data_dir: Path) -> NodeSettings:
-    """The settings of one of the nodes: of what the command was given, all but where it listens and whom it joins."""
-    return NodeSettings(
+def settings_of(config: Config, data_dir: Path, *, first: bool) -> Config:
+    """The settings of one of the nodes: of what the command was given, all but what the crawl is, and its place.
+
+    The `first` one looks at the disk for all of them.
+    """
+    said = config.node
+    own = NodeSettings(
         data_dir=str(data_dir),
         log_level=said.log_level,
         log_format="json",
@@ -211,6 +215,8 @@ def own_settings(said: NodeSettings, data_dir: Path) -> NodeSettings:
         allowed_policies=said.allowed_policies,
         private_networks=said.private_networks,
     )
+    storage = config.storage if first else dataclasses.replace(config.storage, disk_limit="")
+    return dataclasses.replace(config, crawl=CrawlSettings(), node=own, storage=storage)
 
 
 class _Log(NamedTuple):
@@ -242,9 +248,8 @@ class _Process:
             gathered=True,
             key=key,
         )
-        own = own_settings(config.node, self.data_dir)
-        config = dataclasses.replace(config, crawl=CrawlSettings(), node=own)
-        self._child.run(order_of(config, join, log=self._log.path, signals=False))
+        own = settings_of(config, self.data_dir, first=bootstrap is None)
+        self._child.run(order_of(own, join, log=self._log.path, signals=False))
 
     async def ready(self) -> None:
         """Return once it takes part.

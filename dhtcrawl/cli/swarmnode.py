@@ -137,7 +137,8 @@ async def _run_until_left(
                 made[crawl] = OutputDirs.on_disk(data_dir / CRAWLS_DIR / crawl.hex(), gathered=join.gathered)
             return made[crawl]
 
-        disk_limit = disk_watch(config.storage.disk_limit, [data_dir])
+        # Of the nodes of one command the first looks at what all of them have: the limit is theirs together.
+        disk_limit = disk_watch(config.storage.disk_limit, [data_dir.parent if join.gathered else data_dir])
 
         ring = seal.ring
         network = NetworkConfig(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from dhtcrawl.cli.local_swarm import own_settings
-from dhtcrawl.config import NodeSettings
+from dhtcrawl.cli.local_swarm import settings_of
+from dhtcrawl.config import Config, CrawlSettings, NodeSettings, StorageSettings
 
 # Where a node listens, who may ask it and whom it joins: that is the command's business.
 PLACE = {
@@ -24,5 +24,8 @@ def test_a_node_has_all_settings_that_the_command_was_given_but_where_it_is() ->
     )  # fmt: skip
     wanted = {name: value for name, value in asdict(said).items() if name not in PLACE}
     wanted |= {name: value for name, value in asdict(NodeSettings()).items() if name in PLACE}
-    own = own_settings(said, Path("out.node/nodes/1"))
-    assert asdict(own) == wanted | {"data_dir": "out.node/nodes/1", "log_format": "json"}
+    config = Config(node=said, crawl=CrawlSettings(depth=2), storage=StorageSettings(sync=False, disk_limit="90%"))
+    first, second = (settings_of(config, Path("out.node/nodes/1"), first=first) for first in (True, False))
+    assert asdict(first.node) == wanted | {"data_dir": "out.node/nodes/1", "log_format": "json"}
+    assert (first.crawl, first.storage) == (CrawlSettings(), config.storage), "what a crawl is goes with the crawl"
+    assert (second.node, second.storage) == (first.node, StorageSettings(sync=False)), "the first one looks for all"

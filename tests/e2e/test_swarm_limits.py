@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .crawler import Crawler
 from .deadline import until
 from .outputs import Outputs
-from .stub import StubServer
+from .stub import Answer, StubServer
 from .swarm import ASK_EVERY_S, DEADLINE_S, Swarm
 
 PAGES = 61
@@ -90,3 +92,15 @@ def test_a_disk_limit_ends_a_crawl_of_several_processes_and_it_goes_on_later(
     assert some["pages"] < PAGES
     shutil.rmtree(outputs.out)  # the nodes have all of it
     assert_whole(stub, crawler.run(*command, "--delay", "0").ended_with(0).summary)
+
+
+def test_a_disk_limit_is_for_all_processes_together(stub: StubServer, crawler: Crawler, outputs: Outputs) -> None:
+    tree(stub)
+    for path, answer in list(stub.answers.items()):
+        assert isinstance(answer, Answer)
+        large = answer.body + f"<!--{random.Random(path).randbytes(25_000).hex()}-->".encode()
+        stub.answers[path] = replace(answer, body=large)
+    command = ["crawl", f"{stub.url}/", "--allow-private", "--nodes", "2", "--json", "--out", str(outputs.out)]
+    # Each of the two nodes has about half of some 1.6 MB.
+    some = crawler.run(*command, "--delay", "100ms", "--disk-limit", "1200kB").ended_with(16).summary
+    assert 20 < some["pages"] < PAGES
