@@ -16,6 +16,7 @@ from dhtcrawl.cli.options import (
     load_config,
     log_settings_options,
     node_options,
+    with_policy,
 )
 from dhtcrawl.config import all_settings, load
 from dhtcrawl.errors import Exit
@@ -59,6 +60,6 @@ def check(file: str) -> int:
     """Check FILE (TOML), and the environment with it."""
     # Alone first: a variable would hide what it overrides.
     count = len(load(file=Path(file)).origins)
-    load(file=Path(file), environ=os.environ)
+    with_policy(load(file=Path(file), environ=os.environ))
     click.echo(f"{file}: {count} {'setting' if count == 1 else 'settings'}, all good")
     return Exit.COMPLETE

@@ -240,7 +240,15 @@ def load_config(options: dict[str, Any], implied: Mapping[str, str] | None = Non
         require_readable("--config", file)
     else:
         file = os.environ.get("DHTCRAWL_CONFIG")
-    config = load(file=Path(file) if file else None, environ=os.environ, flags=flags, options=given)
+    return with_policy(load(file=Path(file) if file else None, environ=os.environ, flags=flags, options=given))
+
+
+def with_policy(config: Config) -> Config:
+    """Settings whose policy is there, with its options.
+
+    Raises:
+        ConfigError, UsageError: it is not; by whether an option named it.
+    """
     try:
         check_policy(config.crawl.policy, config.crawl.policy_options, config.node.allowed_policies)
     except SettingError as error:
@@ -257,12 +265,7 @@ def allow_named(config: Config) -> Config:
     name, allowed = config.crawl.policy, config.node.allowed_policies
     if not is_own(name) or name in allowed:
         return config
-    config = replace(config, node=replace(config.node, allowed_policies=(*allowed, name)))
-    try:
-        check_policy(name, config.crawl.policy_options, config.node.allowed_policies)
-    except SettingError as error:
-        raise config.refusal(error.key, error.problem) from error
-    return config
+    return with_policy(replace(config, node=replace(config.node, allowed_policies=(*allowed, name))))
 
 
 def option_of(setting: str) -> str:

@@ -199,6 +199,23 @@ def test_config_check_counts_what_it_found_good(here: Here, tmp_path: Path, monk
     assert "crawl.depth" in here("config", "check", file).message(), "hidden by the variable, and wrong all the same"
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('policy = "fastest"', "config: crawl.policy (settings.toml): there is no policy 'fastest'"),
+        ('policy = "bp-pso"\npolicy_options = ["mode=quick"]', "config: crawl.policy_options (settings.toml): mode is"),
+    ],
+)
+def test_config_check_refuses_a_policy_that_a_crawl_would_not_take(
+    text: str, says: str, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("settings.toml").write_text(f"[crawl]\n{text}\n")
+    checked, shown = here("config", "check", "settings.toml"), here("config", "show", "--config", "settings.toml")
+    assert (checked.code, checked.message()) == (4, shown.message())
+    assert says in checked.message()
+
+
 def test_an_unknown_variable_stops_every_command_that_reads_settings(
     here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
