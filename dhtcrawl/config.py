@@ -329,10 +329,10 @@ def _read_file(path: Path) -> dict[str, object]:
     import tomllib  # here: most crawls have no file
 
     try:
-        data = tomllib.loads(path.read_text("utf-8"))
+        data = tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"config: cannot read {path}: {error.strerror}; check the path given to --config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         raise ConfigError(f"config: {path} is not valid TOML: {error}") from error
     flat: dict[str, object] = {}
     for section, content in data.items():

@@ -105,6 +105,8 @@ def test_an_unknown_variable_is_refused(variable: str) -> None:
         ("[crawl]\ndepth = 1\ndepth = 2", "not valid TOML"),
         ("[crawl.depth]\nx = 1", "use a whole number"),
         ("[[crawl]]\ndepth = 1", "crawl stands outside a section"),
+        (f"[crawl]\ndepth = {'9' * 5000}", "not valid TOML"),
+        (f"[crawl]\ninclude = {'[' * 5000}", "not valid TOML"),
     ],
 )
 def test_a_file_that_is_no_settings_file_is_refused(text: str, what: str, tmp_path: Path) -> None:
@@ -112,6 +114,10 @@ def test_a_file_that_is_no_settings_file_is_refused(text: str, what: str, tmp_pa
     with pytest.raises(ConfigError, match=what) as caught:
         load(file=file)
     assert str(file) in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_settings_file(tmp_path: Path) -> None:
+    assert load(file=write(tmp_path, "\ufeff[crawl]\ndepth = 1\n")).crawl.depth == 1
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
