@@ -264,11 +264,16 @@ def _crawl(crawl: str) -> str:
     if not crawl:
         # An unset variable of a script: it does not mean the only crawl there is.
         raise UsageError("the crawl's id is empty; give the start of it")
-    return f"/crawls/{quote(crawl, safe='')}"
+    return f"/crawls/{quote(_sent(crawl), safe='')}"
 
 
 def _about(url: str, crawl: str | None) -> dict[str, str]:
-    return {"url": url} | ({} if crawl is None else {"crawl": crawl})
+    return {"url": url} | ({} if crawl is None else {"crawl": _sent(crawl)})
+
+
+def _sent(crawl: str) -> str:
+    """An id as the node is asked for it, which refuses what is none: an argument may be no UTF-8, and no id then."""
+    return crawl.encode("utf-8", "replace").decode()
 
 
 def admin_access(options: dict[str, Any]) -> NodeAccess:

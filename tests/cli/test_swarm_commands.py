@@ -245,12 +245,16 @@ def test_one_crawl_is_shown_with_its_errors_by_kind_in_one_line(ask: Ask, node: 
 @pytest.mark.parametrize(
     ("crawl", "says"),
     [("", "the crawl's id is empty"), ("ab1", "give 4 hex digits"), ("ffff", "no crawl ffff here"),
-     ("ab12", "could be any of 2"), ("../status", "is no crawl"), ("a?b", "is no crawl")],
+     ("ab12", "could be any of 2"), ("../status", "is no crawl"), ("a?b", "is no crawl"),
+     ("ab12\udcff", "is no crawl")],
 )  # fmt: skip
 def test_a_crawl_that_is_not_there_is_wrong_usage(crawl: str, says: str, ask: Ask, node: FakeNode) -> None:
     node.known[TWIN] = node.one(TWIN)
     for command in ("pause", "crawls"):
         ended = ask(command, crawl)
+        assert (ended.code, says in ended.message()) == (2, True), ended
+    if crawl:
+        ended = ask("why", "https://example.org/", "--crawl", crawl)
         assert (ended.code, says in ended.message()) == (2, True), ended
 
 
