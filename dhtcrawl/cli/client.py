@@ -226,6 +226,10 @@ class NodeClient:
             raise NodeUnreachable(
                 f"no node answers at {self.name}; start one with 'dhtcrawl join', or name it with --admin"
             ) from error
+        except aiohttp.ClientPayloadError as error:
+            raise NodeUnreachable(
+                f"the answer of the node at {self.name} breaks off; see its log, or name another with --admin"
+            ) from error
         except aiohttp.ClientError as error:
             raise self._no_node() from error
         if status >= 300:
@@ -255,7 +259,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     async for part in response.content.iter_any():
         total += len(part)
         if total > ANSWER_BYTES_MAX:
-            raise aiohttp.ClientPayloadError("the answer is too long")
+            raise aiohttp.ClientError("the answer is too long")
         parts.append(part)
     return b"".join(parts)
 

@@ -6,7 +6,9 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
+import threading
 from pathlib import Path
 
 import click
@@ -294,6 +296,26 @@ def test_the_node_to_ask_comes_from_the_environment_too(
     monkeypatch.setenv("DHTCRAWL_NODE_ADMIN", "here")
     ended = here("status")
     assert (ended.code, "use HOST:PORT" in ended.message()) == (4, True)
+
+
+def test_a_node_that_ends_in_the_middle_of_an_answer_is_gone_and_not_another_version(here: Here) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer_half() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+
+        answering = threading.Thread(target=answer_half)
+        answering.start()
+        where = f"127.0.0.1:{server.getsockname()[1]}"
+        ended = here("status", "--admin", where)
+        answering.join()
+    assert (ended.code, ended.message()) == (
+        1,
+        f"dhtcrawl: the answer of the node at {where} breaks off; see its log, or name another with --admin",
+    )
 
 
 def test_something_else_that_answers_is_told_apart(here: Here, server: DemoServer) -> None:
