@@ -153,3 +153,16 @@ class AdminRefused(DhtcrawlError):
     """A node's admin port asks for another token, or shows another certificate; or others can read what is secret."""
 
     exit_code = Exit.IDENTITY
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that explains a group of them: a disk failure before what it caused."""
+    leaves: list[BaseException] = []
+    todo: list[BaseException] = [group]
+    while todo:
+        error = todo.pop(0)
+        if isinstance(error, BaseExceptionGroup):
+            todo.extend(error.exceptions)
+        else:
+            leaves.append(error)
+    return next((error for error in leaves if isinstance(error, StorageError)), leaves[0])

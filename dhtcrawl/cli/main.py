@@ -19,7 +19,7 @@ import click
 
 from dhtcrawl import __version__
 from dhtcrawl.cli.stderr import STDERR
-from dhtcrawl.errors import DhtcrawlError, Exit
+from dhtcrawl.errors import DhtcrawlError, Exit, first_of
 from dhtcrawl.loop_state import check_loop_state
 
 
@@ -155,7 +155,7 @@ def outcome(command: Callable[[], object]) -> int:
     """The exit status of what `command` does; what goes wrong is told in one line."""
     STDERR.reset()
     try:
-        result = command()
+        result = _ungrouped(command)
         return int(result) if isinstance(result, int) else Exit.COMPLETE
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -179,6 +179,14 @@ def outcome(command: Callable[[], object]) -> int:
         return Exit.FAILURE
     except Exception as error:
         return _unexpected(error)
+
+
+def _ungrouped(command: Callable[[], object]) -> object:
+    """What `command` returns; it raises of a group, as groups of tasks raise one, the error that explains it."""
+    try:
+        return command()
+    except BaseExceptionGroup as group:
+        raise first_of(group) from group
 
 
 def _unexpected(error: Exception) -> int:

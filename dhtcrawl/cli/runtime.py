@@ -24,7 +24,7 @@ from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.services import Silent
-from dhtcrawl.errors import StorageError, StoreInUse
+from dhtcrawl.errors import StoreInUse, first_of
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
 from dhtcrawl.identity import node_key
 from dhtcrawl.node.single import Node, Ports, open_node
@@ -75,20 +75,7 @@ def run_loop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         try:
             return runner.run(main())
         except BaseExceptionGroup as group:
-            raise _first(group) from group
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that explains a group: a disk failure before what it caused."""
-    leaves: list[BaseException] = []
-    todo: list[BaseException] = [group]
-    while todo:
-        error = todo.pop(0)
-        if isinstance(error, BaseExceptionGroup):
-            todo.extend(error.exceptions)
-        else:
-            leaves.append(error)
-    return next((error for error in leaves if isinstance(error, StorageError)), leaves[0])
+            raise first_of(group) from group
 
 
 def raise_file_limit(config: Config) -> None:

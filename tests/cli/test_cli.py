@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 import dhtcrawl
+from dhtcrawl.cli.main import outcome
+from dhtcrawl.errors import StorageError
 
 from .conftest import Here, spawn_anew
 
@@ -187,6 +189,14 @@ def test_the_environment_can_name_the_file(here: Here, tmp_path: Path, monkeypat
 def test_several_set_of_a_list_make_a_list(here: Here) -> None:
     ended = here("config", "show", "--json", "--set", "crawl.include=a", "--set", "crawl.include=b=c")
     assert json.loads(ended.stdout)["crawl.include"]["value"] == ["a", "b=c"]
+
+
+def test_an_error_of_one_of_several_tasks_is_told_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> int:
+        raise ExceptionGroup("of tasks", [ExceptionGroup("of theirs", [ValueError("a"), StorageError("b is damaged")])])
+
+    assert outcome(command) == 1
+    assert capsys.readouterr().err == "dhtcrawl: b is damaged\n"
 
 
 def test_config_check_counts_what_it_found_good(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

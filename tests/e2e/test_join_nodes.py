@@ -65,6 +65,15 @@ def test_a_port_that_is_taken_is_named_and_nothing_goes_on(crawler: Crawler, tmp
     assert "dhtcrawl: node 2 ended with exit code 2 and does not take part: the others are stopped, too" in ended.stderr
 
 
+def test_a_key_that_cannot_be_used_ends_the_command_as_it_ends_one_node(crawler: Crawler, tmp_path: Path) -> None:
+    key = tmp_path / "data-2" / "identity.pem"
+    key.parent.mkdir()
+    key.touch(0o600)
+    ended = crawler.run("join", "--nodes", "2", "--data-dir", tmp_path / "data").ended_with(32)
+    alone = crawler.run("join", "--data-dir", key.parent).ended_with(32)
+    assert ended.one_line() == alone.one_line()
+
+
 def test_an_address_of_another_machine_is_told_from_one_that_is_taken(crawler: Crawler, tmp_path: Path) -> None:
     ended = crawler.run("join", "--open-swarm", "--data-dir", tmp_path / "data", "--listen", "203.0.113.9:8468")
     said = ended.ended_with(2).stderr
