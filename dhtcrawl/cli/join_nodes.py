@@ -18,13 +18,11 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
 from dhtcrawl.cli.addresses import JoinOptions
 from dhtcrawl.cli.child import order_of
 from dhtcrawl.cli.children import Child, started
 from dhtcrawl.cli.counted import NodePlace, command_of, counted, not_run
-from dhtcrawl.cli.main import fail, tell
+from dhtcrawl.cli.main import fail, say, tell
 from dhtcrawl.cli.new_keys import keys_for
 from dhtcrawl.cli.runtime import raise_file_limit
 from dhtcrawl.cli.service import ServiceManager
@@ -91,10 +89,10 @@ class _Node:
             return False
         said = json.loads(line)
         if self.place.join.as_json:
-            click.echo(json.dumps({**said, "data_dir": str(self.place.data_dir)}))
+            say(json.dumps({**said, "data_dir": str(self.place.data_dir)}))
         else:
             scheme = "https" if self._config.node.admin_cert else "http"
-            click.echo(
+            say(
                 f"node {self.place.number} of {of}, {said['node'][:12]}, at {said['address']}; "
                 f"commands and browsers: {scheme}://{said['admin']}/; data: {self.place.data_dir}"
             )

@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar, NoReturn
+from typing import ClassVar, NoReturn, TextIO
 
 import click
 
@@ -138,6 +138,14 @@ def nothing_held() -> Iterator[None]:
         sys.exit(Exit.COMPLETE)
 
 
+def say(text: str) -> None:
+    """A line to stdout of a command that goes on, also without a reader."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        _to_nobody(sys.stdout)
+
+
 def print_result(text: str) -> None:
     """A crawl's end, to stdout; a crawl that went well does not fail for want of a reader."""
     try:
@@ -175,7 +183,7 @@ def outcome(command: Callable[[], object]) -> int:
         return error.exit_code
     except BrokenPipeError:
         # The reader of our output has closed it; there is nothing to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _to_nobody(sys.stdout)
         return Exit.FAILURE
     except Exception as error:
         return _unexpected(error)
@@ -273,4 +281,9 @@ def _let_go_of_streams() -> None:
         try:
             stream.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            _to_nobody(stream)
+
+
+def _to_nobody(stream: TextIO) -> None:
+    """What is written to a stream from here on, and what it still holds, is dropped."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

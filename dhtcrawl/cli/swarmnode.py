@@ -13,14 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import click
-
 from dhtcrawl.cli.addresses import JoinOptions
 from dhtcrawl.cli.admin_tls import server_context
 from dhtcrawl.cli.admin_token import token_of
 from dhtcrawl.cli.client import ADMIN_FILE
 from dhtcrawl.cli.disk import disk_watch
-from dhtcrawl.cli.main import fail, nothing_held, tell
+from dhtcrawl.cli.main import fail, nothing_held, say, tell
 from dhtcrawl.cli.new_keys import make_key
 from dhtcrawl.cli.own_hosts import OwnHosts
 from dhtcrawl.cli.reach import NetworkReach
@@ -235,7 +233,7 @@ _boottime: Callable[[], float] = (
 async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions, *, encrypted: bool) -> None:
     if join.as_soon:
         await swarm.opened.wait()
-        click.echo(format_address(swarm.address))
+        say(format_address(swarm.address))
     await swarm.ready.wait()
     where = {
         "node": swarm.id.hex(),
@@ -244,11 +242,11 @@ async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions, *, encr
         "pid": os.getpid(),
     }
     if join.as_json:
-        click.echo(json.dumps(where))
+        say(json.dumps(where))
         return
     if join.open_swarm:
         tell("this swarm is open: whoever reaches its ports takes part; keep them inside networks you trust")
     if not (encrypted or is_loopback(admin[0])):
         tell(f"the admin port {where['admin']} is not encrypted: name a certificate with --admin-cert, or use a tunnel")
     browsers = f"{'https' if encrypted else 'http'}://{where['admin']}/"
-    click.echo(f"node {swarm.id.hex()[:12]} at {where['address']}; commands and browsers: {browsers}")
+    say(f"node {swarm.id.hex()[:12]} at {where['address']}; commands and browsers: {browsers}")

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from e2e.crawler import COMMAND, environment
+from e2e.deadline import until
 from e2e.outputs import Outputs
 from e2e.stub import Answer, StubServer
 
+from dhtcrawl.cli.client import ADMIN_FILE
 from dhtcrawl.cli.main import run
 
 from .conftest import TIMEOUT_S
@@ -46,6 +48,29 @@ def test_a_reader_that_leaves_does_not_end_the_crawl(site: StubServer, tmp_path:
         os.close(writer)
     assert ended.returncode == 0
     assert len(Outputs(tmp_path / "out").pages()) == 21
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_reader_that_leaves_does_not_end_a_node(nodes: int, tmp_path: Path) -> None:
+    data = [tmp_path / "data", tmp_path / "data-2"][:nodes]
+    argv = [*COMMAND, "join", "--nodes", str(nodes), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    argv += ["--data-dir", str(data[0]), "-v", "--log-format", "json"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with subprocess.Popen(argv, env=environment(tmp_path), stdout=writer, stderr=subprocess.PIPE, text=True) as join:
+        os.close(writer)
+        assert join.stderr is not None
+        try:
+            active = (line for line in join.stderr if "this node is active" in line)
+            assert all(next(active, "") for _ in data), "it has ended"
+            until(lambda: all((each / ADMIN_FILE).exists() for each in data), "commands find it")
+            for each in data:
+                assert run(["status", "--admin", (each / ADMIN_FILE).read_text().strip()]) == 0
+            join.terminate()
+            join.stderr.read()
+            assert join.wait(TIMEOUT_S) == 0
+        finally:
+            join.kill()
 
 
 def test_a_full_stdout_costs_the_summary_and_nothing_else(site: StubServer, tmp_path: Path) -> None:
