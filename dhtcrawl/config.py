@@ -256,6 +256,11 @@ def all_settings() -> dict[str, dataclasses.Field[Any]]:
     return {f"{name}.{f.name}": f for name, section in SECTIONS.items() for f in dataclasses.fields(section)}
 
 
+def is_file(origin: str) -> bool:
+    """Whether that is where a value came from: a file, and no option or variable."""
+    return origin != "flag" and not origin.startswith("DHTCRAWL_")
+
+
 def changed(config: Config) -> dict[str, object]:
     """`section.key` → value, of what is not the default: as `flags` of `load` they make the same again."""
     default = Config()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from dhtcrawl.cli.addresses import JoinOptions
-from dhtcrawl.config import NodeSettings
+from dhtcrawl.config import Config, is_file
 from dhtcrawl.errors import UsageError
 from dhtcrawl.identity import FILE_NAME
 from dhtcrawl.units import Address, format_address, is_wildcard
@@ -68,19 +68,38 @@ def counted(nodes: int, join: JoinOptions, data_dir: Path) -> list[NodePlace]:
     ]
 
 
-def command_of(place: NodePlace, node: NodeSettings) -> str:
-    """What starts one of the nodes again alone; `node` are the settings of all."""
-    places = (("--listen", place.join.listen), ("--admin", place.join.admin))
-    files = (
-        ("--secret-file", place.join.secret_file),
-        ("--admin-token-file", node.admin_token_file),
-        ("--admin-cert", node.admin_cert),
-        ("--admin-key", node.admin_key),
+def command_of(place: NodePlace, config: Config) -> str:
+    """What starts one of the nodes again alone; `config` is what the command of all was given, besides variables."""
+    join = place.join
+    places = [("--listen", join.listen), ("--admin", join.admin)]
+    if join.advertise is not None and not join.follows:
+        places.append(("--advertise", join.advertise))
+    words = ["dhtcrawl", "join", "--data-dir", str(place.data_dir)]
+    for option, address in places:
+        words += [option, format_address(address)] if address[1] else []
+    words += ["--secret-file", join.secret_file] if join.secret_file else []
+    file = next((origin for origin in config.origins.values() if is_file(origin)), None)
+    words += ["--config", file] if file is not None else []
+    return shlex.join([*words, *(word for key in _repeated(config, join) for word in _said(config, key))])
+
+
+def _repeated(config: Config, join: JoinOptions) -> list[str]:
+    """The settings that the command line gave, but for those that are each node's own."""
+    own = {"node.data_dir", "node.listen", "node.admin", "node.advertise"} | (
+        {"node.secret_file"} if join.secret_file else set()
     )
-    options = [f"{name} {format_address(address)}" for name, address in places if address[1]]
-    options += [f"{name} {shlex.quote(file)}" for name, file in files if file]
-    options += [f"--allow-network {network}" for network in node.private_networks if network]
-    return " ".join(["dhtcrawl join", f"--data-dir {shlex.quote(str(place.data_dir))}", *options])
+    return [key for key, origin in config.origins.items() if origin == "flag" and key not in own]
+
+
+def _said(config: Config, key: str) -> Iterator[str]:
+    """A setting as a command line gives it."""
+    section, _, name = key.partition(".")
+    value, option = getattr(getattr(config, section), name), config.options.get(key)
+    for each in value if isinstance(value, tuple) else (value,):
+        if option is None:
+            yield from ("--set", f"{key}={('off', 'on')[each] if isinstance(each, bool) else each}")
+        else:
+            yield from (option,) if isinstance(each, bool) else (option, str(each))
 
 
 def not_run(nodes: int, data_dir: Path) -> list[Path]:

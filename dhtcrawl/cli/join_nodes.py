@@ -100,7 +100,7 @@ class _Node:
 
     def command(self) -> str:
         """What starts it again alone."""
-        return command_of(self.place, self._config.node)
+        return command_of(self.place, self._config)
 
 
 class _Nodes:

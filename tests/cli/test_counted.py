@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.cli.addresses import JoinOptions
-from dhtcrawl.cli.counted import command_of, counted, not_run
-from dhtcrawl.config import NodeSettings
+from dhtcrawl.cli.addresses import JoinOptions, join_options_of
+from dhtcrawl.cli.counted import NodePlace, command_of, counted, not_run
+from dhtcrawl.cli.options import config_options, join_options, load_config, node_options
+from dhtcrawl.config import load
 from dhtcrawl.errors import UsageError
 from dhtcrawl.units import Address
 
@@ -65,13 +69,53 @@ def test_directories_of_nodes_that_do_not_run_now_are_known(tmp_path: Path) -> N
     assert not_run(4, tmp_path / "d") == []
 
 
-def test_the_command_that_starts_a_node_again_names_the_files_of_its_admin_port() -> None:
-    second = counted(2, dataclasses.replace(DEFAULT, admin=("0.0.0.0", 8469)), Path("d"))[1]
-    alone = "dhtcrawl join --data-dir d-2 --listen 127.0.0.1:8470 --admin 0.0.0.0:8471"
-    assert command_of(second, NodeSettings()) == alone
-    node = NodeSettings(admin_token_file="token", admin_cert="cert.pem", admin_key="key.pem")
-    assert command_of(second, node) == f"{alone} --admin-token-file token --admin-cert cert.pem --admin-key key.pem"
-    spaces = command_of(dataclasses.replace(second, data_dir=Path("d 2")), NodeSettings(admin_token_file="a token"))
-    assert spaces == f"{alone} --admin-token-file 'a token'".replace("d-2", "'d 2'")
-    networks = NodeSettings(private_networks=("loopback", "10.0.0.0/8"))
-    assert command_of(second, networks) == f"{alone} --allow-network loopback --allow-network 10.0.0.0/8"
+def again(*options: str, nodes: int = 2) -> str:
+    """What starts the second node of a command again."""
+    read: dict[str, Any] = {}
+
+    @click.command
+    @join_options
+    @node_options
+    @config_options
+    def command(**given: Any) -> None:
+        read.update(given)
+
+    command.main(list(options), standalone_mode=False)
+    config = load_config(read)
+    return command_of(counted(nodes, join_options_of(config), Path(config.node.data_dir or "d"))[1], config)
+
+
+ALONE = "dhtcrawl join --data-dir d-2 --listen 127.0.0.1:8470 --admin 127.0.0.1:8471"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--admin-token-file 'a token' --admin-cert cert.pem --admin-key key.pem",
+        "--bootstrap 127.0.0.1:7000 --bootstrap [::1]:7000 --outbound-only",
+        "--label type=meta --allow-policy mine:Nearest --allow-network loopback --allow-network 10.0.0.0/8",
+        "--disk-limit 90% --concurrency 5 --set fetch.tls_verify=off --set storage.cache_bytes=1000",
+    ],
+)
+def test_the_command_that_starts_a_node_again_says_what_the_command_of_all_did(options: str) -> None:
+    said = again(*shlex.split(options))
+    assert said.startswith(ALONE)
+    assert sorted(shlex.split(said)[8:]) == sorted(shlex.split(options))
+
+
+def test_the_command_that_starts_a_node_of_an_open_swarm_again_is_one_that_join_takes() -> None:
+    said = again("--open-swarm", "--advertise", "192.0.2.7:9000", "--listen", "0.0.0.0:8468", "--data-dir", "my d")
+    assert said == (
+        "dhtcrawl join --data-dir 'my d-2' --listen 0.0.0.0:8470 --admin 127.0.0.1:8471 --advertise 192.0.2.7:9002 "
+        "--open-swarm"
+    )
+
+
+def test_the_command_that_starts_a_node_again_reads_the_same_files(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text("[node]\nlisten = '127.0.0.1:7000'\n")
+    said = again("--config", str(tmp_path / "my.toml"))
+    assert said == f"{ALONE.replace('8470', '7001').replace('8471', '8470')} --config {tmp_path / 'my.toml'}"
+    closed = dataclasses.replace(counted(2, DEFAULT, Path("d"))[1].join, secret_file="/a/secret")
+    place = NodePlace(2, closed, Path("d-2"))
+    assert command_of(place, load(flags={"node.secret_file": "secret"})) == f"{ALONE} --secret-file /a/secret"

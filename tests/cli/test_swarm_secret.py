@@ -104,7 +104,7 @@ def test_a_secret_and_an_open_swarm_are_one_too_many() -> None:
 
 def test_the_command_that_starts_a_node_again_names_the_file_and_not_the_secret(tmp_path: Path) -> None:
     place = counted(2, join(listen="127.0.0.1:1"), tmp_path / "data")[1]
-    again = command_of(place, Config().node)
+    again = command_of(place, Config())
     assert "--secret-file /s" in again
     assert "dhs1" not in again
 
