@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 from dhtcrawl.cli.stderr import STDERR
 
 TERMINAL_EVERY_S = 0.25
@@ -22,7 +20,7 @@ class Screen:
     @property
     def columns(self) -> int:
         """How long a line may be."""
-        return shutil.get_terminal_size().columns - 1 if STDERR.is_terminal else PIPE_COLUMNS
+        return STDERR.columns - 1 if STDERR.is_terminal else PIPE_COLUMNS
 
     def say(self, text: str) -> None:
         """A line that stays."""

@@ -47,6 +47,15 @@ class Stderr:
             return False
         return sys.stderr.isatty()
 
+    @property
+    def columns(self) -> int:
+        """How wide a terminal it is, by `COLUMNS` or by itself: stdout may be a file, or another terminal."""
+        try:
+            columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size(sys.stderr.fileno()).columns
+        except (OSError, ValueError):
+            columns = 0
+        return columns if columns > 0 else COLUMNS_THERE_ARE
+
     def set_up(self, level: str, form: str, *, quiet: bool, label: str = "") -> None:
         """Log records from `level` on as `text` or `json`; with `quiet` there is no progress and no note.
 
@@ -86,7 +95,7 @@ class Stderr:
             self.note(text)
             return
         with self._lock:
-            self._shown = one_line(text)[: _columns() - 1]
+            self._shown = one_line(text)[: self.columns - 1]
             self._write(f"{_TO_LINE_START}{self._shown}")
 
     def clear(self) -> None:
@@ -130,15 +139,6 @@ class _Handler(logging.Handler):
         except Exception as error:  # a wrong call of a logger must not end what it tells of
             text = f"a log line of {record.name} cannot be formatted: {type(error).__name__}"
         self._stderr.line(text)
-
-
-def _columns() -> int:
-    """How wide a line may be: `COLUMNS`, or what the terminal says."""
-    try:
-        columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError):
-        columns = 0
-    return columns if columns > 0 else COLUMNS_THERE_ARE
 
 
 STDERR = Stderr()

@@ -203,7 +203,7 @@ def on_a_terminal(home: Path, columns: int, args: list[str]) -> tuple[str, str]:
             stdout=stdout,
             stderr=terminal,
             cwd=home,
-            env=environment(home) | {"COLUMNS": str(columns)},
+            env={name: value for name, value in environment(home).items() if name != "COLUMNS"},
         )
     os.close(terminal)
     shown = b""
