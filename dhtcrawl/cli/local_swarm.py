@@ -93,14 +93,13 @@ def _check(nodes: int, base: Path, out: Path) -> None:
 
 async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out: Path, as_json: bool) -> int:
     base = nodes_dir(out)
-    base.mkdir(parents=True, exist_ok=True)
     if not (out / ARCHIVE_DIR).is_dir():
         # Outputs that were removed are gathered once more: the nodes have all of it.
         shutil.rmtree(node_dir(out) / STORE_DIR, ignore_errors=True)
     nodes, drain_s = len(children), config.node.drain_timeout_s
     ring = Ring.of((secrets.token_bytes(SECRET_BYTES),))
     async with AsyncExitStack() as stack:
-        stack.enter_context(locked(base))  # not by way of its nodes: a second command is told so at once
+        stack.enter_context(locked(base))  # which makes it; a second command is told so at once
         await freed([base / str(number) for number in range(1, nodes + 1)], Screen())
         logs = await stack.enter_async_context(relayed_logs())
         swarm: list[_Process] = []

@@ -101,6 +101,8 @@ def test_a_file_is_no_place_for_outputs_and_gets_no_store_beside_it(
     file.touch()
     ended = here("crawl", demo.url, "--allow-private", "--delay", "0", "--out", file, *nodes)
     assert (ended.code, "a file is in the way" in ended.stderr) == (1, True)
+    below = here("crawl", demo.url, "--allow-private", "--delay", "0", "--out", file / "below", *nodes)
+    assert (below.code, "a file is in the way; name another directory" in below.stderr) == (1, True)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
