@@ -21,11 +21,13 @@ from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.runtime import STORE_DIR
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.seeds import seed_options, spec_of
+from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.cli.source import gather_from
 from dhtcrawl.cli.table import short
 from dhtcrawl.cli.wait import Interrupted, count_of, describe_end, exit_of, follow
 from dhtcrawl.cli.words import some
 from dhtcrawl.errors import DhtcrawlError, Exit, UsageError
+from dhtcrawl.node.stopping import Stopping
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
 from dhtcrawl.storage.outputs.summary import Summary
@@ -84,6 +86,8 @@ async def _submit(access: NodeAccess, spec: CrawlSpec, *, wait: bool, out: Path 
         if out is None:
             return await _told(client, crawl, spec, end, as_json=as_json)
         summary = await _gather(client, crawl, out)
+        if summary is None:
+            return Exit.INTERRUPTED
     return await tell_gathered(summary, ended, out, as_json=as_json)
 
 
@@ -98,12 +102,18 @@ async def _told(client: NodeClient, crawl: str, spec: CrawlSpec, end: dict[str, 
     return code
 
 
-async def _gather(client: NodeClient, crawl: str, out: Path) -> Summary:
-    try:
-        summary, _ = await gather_from(client, crawl, out)
-    except DhtcrawlError as error:
-        raise type(error)(f"{error}; the crawl has ended; '{_gather_again(crawl, out)}' goes on") from error
-    return summary
+async def _gather(client: NodeClient, crawl: str, out: Path) -> Summary | None:
+    """The summary of what was gathered; None where the user wants no more of it."""
+    stopping, remedy = Stopping(), f"'{_gather_again(crawl, out)}' goes on"
+    with orderly_end(stopping.ask, at_once=f"stopped at once; {remedy}"):
+        async with stopping.breaks_off():
+            try:
+                summary, _ = await gather_from(client, crawl, out)
+            except DhtcrawlError as error:
+                raise type(error)(f"{error}; the crawl has ended; {remedy}") from error
+            return summary
+    tell(f"interrupted; the crawl has ended; {remedy}")
+    return None
 
 
 def _gather_again(crawl: str, out: Path | None) -> str:

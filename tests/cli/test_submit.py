@@ -278,6 +278,27 @@ def test_with_out_the_outputs_of_all_nodes_are_gathered(
     assert secrets_in(out) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_interrupts_the_gathering_is_told_how_it_goes_on(
+    number: signal.Signals, holder: Holder, demo: DemoCrawl, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupting(node: Holder, crawl_id: bytes, of: bytes) -> list[tuple[str, int]]:
+        os.kill(os.getpid(), number)
+        return export.export_files(node.txn, crawl_id)
+
+    out, crawl = tmp_path / "gathered", holder.record.crawl_id.hex()
+    before = signal.signal(number, signal.default_int_handler)  # as `main` does
+    with running(holder) as admin:
+        with monkeypatch.context() as patched:
+            patched.setattr(Holder, "export_files", interrupting)
+            ended = here("submit", demo.url, "--wait", "--out", out, "--admin", admin)
+        signal.signal(number, before)
+        assert ended.code == 11
+        again = f"dhtcrawl gather {crawl[:12]} --out {out}"
+        assert ended.stderr.splitlines()[-1] == f"dhtcrawl: interrupted; the crawl has ended; '{again}' goes on"
+        assert here("gather", crawl[:12], "--out", out, "--admin", admin).code == 0
+
+
 def test_a_node_that_is_gone_leaves_a_gathering_incomplete(
     holder: Holder, demo: DemoCrawl, here: Here, tmp_path: Path
 ) -> None:
