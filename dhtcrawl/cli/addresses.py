@@ -16,7 +16,7 @@ from typing import Any, Self
 from dhtcrawl.cli.own_hosts import has_ipv6, own_address
 from dhtcrawl.cli.swarm_secret import NodeSecrets
 from dhtcrawl.config import Config
-from dhtcrawl.errors import SwarmRefused, UsageError
+from dhtcrawl.errors import BootstrapUnreachable, SwarmRefused, UsageError
 from dhtcrawl.units import Address, format_address, ip_of, is_loopback, is_wildcard, parse_address
 
 PORT = 8468
@@ -83,7 +83,8 @@ def join_options_of(config: Config, as_json: bool = False, secrets: NodeSecrets 
 
     Raises:
         SwarmRefused: another machine would take part, and the swarm is neither closed nor open.
-        BootstrapUnreachable: this node is to find its own address on the way to another, whose name is unknown.
+        BootstrapUnreachable: this node is to find its own address on the way to another, whose name is unknown, or to
+            which there is no way now.
         UsageError: an address that an option gave cannot be used so, or one is missing.
         ConfigError: an address from elsewhere cannot be used so.
     """
@@ -176,6 +177,12 @@ def _named(config: Config, may_leave: bool) -> Address | None:
 def _on_the_way(config: Config, listen: Address, bootstrap: tuple[Address, ...]) -> Address:
     """Of all addresses that are listened on, the one that leads to the nodes to join through."""
     own = own_address(bootstrap, listen[0]) if bootstrap and listen[1] else None
+    if own is None and bootstrap and listen[1]:  # which may be otherwise in a moment: a service tries again
+        others = ", ".join(map(format_address, bootstrap))
+        raise BootstrapUnreachable(
+            f"bootstrap: there is no way from here to {others}; check the network of this machine and --listen, "
+            "or say where others reach this node with --advertise HOST:PORT"
+        )
     if own is None:
         problem = (
             f" {format_address(listen)} is every address of this machine; "

@@ -64,6 +64,7 @@ class OwnHosts:
         """With a `name`, what it stands for; without one, those that lead to the others."""
         self._listen = listen
         self._name = name
+        self.is_known = name is None  # whether a name server has ever answered for the name
         self._found: list[str] = []
         self._asked_at: float | None = None
 
@@ -79,6 +80,7 @@ class OwnHosts:
                 found = await loop.getaddrinfo(self._name, 0, type=socket.SOCK_DGRAM)
             except (OSError, UnicodeError):
                 return self._found  # what it stood for before; the next time it may be known again
+            self.is_known = True
             # Debian's /etc/hosts has a machine's own name as 127.0.1.1, where no other machine finds it.
             self._found = [host for host in _usable(found, self._listen) if not is_loopback(host)]
         return self._found

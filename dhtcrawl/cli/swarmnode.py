@@ -27,7 +27,7 @@ from dhtcrawl.cli.service import ServiceManager
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.closed.secret import Ring, parse_ring
 from dhtcrawl.config import Config
-from dhtcrawl.errors import BootstrapUnreachable, Exit, UsageError
+from dhtcrawl.errors import BootstrapUnreachable, Exit, NotReachable, UsageError
 from dhtcrawl.identity import FILE_NAME, has_key, public_key
 from dhtcrawl.node.api import Api
 from dhtcrawl.node.planes import NetworkConfig
@@ -48,9 +48,9 @@ def run_node(config: Config, join: JoinOptions) -> int:
 
     Raises:
         BootstrapUnreachable: none of the nodes to join through answered.
-        NotReachable: other nodes tried the address that they are told, and do not reach it.
+        NotReachable: other nodes tried the address that they are told, and do not reach it, or nobody knows its name.
         SecretRefused: the same, for want of the right secret.
-        UsageError: an address is taken, its name is unknown, or another process holds the data directory.
+        UsageError: an address is taken, its name is of no use, or another process holds the data directory.
         AdminRefused: others can read the admin port's token or key.
         ConfigError: the file with one of them holds none.
         IdentityError, StorageError: the data directory cannot be used.
@@ -184,7 +184,12 @@ async def _run_until_left(
 
 
 async def _own_place(config: Config, join: JoinOptions) -> tuple[OwnHosts | None, Address | None]:
-    """What looks up this node's own addresses, None where they do not change, and the address that others are told."""
+    """What looks up this node's own addresses, None where they do not change, and the address that others are told.
+
+    Raises:
+        NotReachable: that is a name which no name server knows now.
+        UsageError, ConfigError: it is one that others cannot use; by whether an option gave it.
+    """
     if join.advertise is None or not (join.follows or ip_of(join.advertise[0]) is None):
         return None, join.advertise
     if join.follows:
@@ -192,10 +197,15 @@ async def _own_place(config: Config, join: JoinOptions) -> tuple[OwnHosts | None
     host, port = join.advertise
     own_hosts = OwnHosts(join.listen[0], host)
     found = await own_hosts(())
+    if not own_hosts.is_known:  # which may be otherwise in a moment: a service tries again
+        raise NotReachable(
+            f"--advertise {format_address(join.advertise)}: the name was not found; check it, and that a name server "
+            "answers, or use an IP address"
+        )
     if not found:
         raise config.refusal(
             "node.advertise",
-            f" {format_address(join.advertise)}: the name was not found, or stands for no address that others can use"
+            f" {format_address(join.advertise)}: the name stands for no address that others can use"
             " (this machine's /etc/hosts may have it as 127.0.1.1); correct that, or use an IP address",
         )
     return own_hosts, (found[0], port)
