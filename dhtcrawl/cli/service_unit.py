@@ -7,8 +7,10 @@ from typing import Final
 
 FILES_MAX: Final = 65_536
 
-# Why what is not obvious: MemoryDenyWriteExecute, as nothing here makes code at run time; AF_NETLINK, by which the C
-# library sees which families this machine has; no ProcSubset=pid, as the node looks at the machine's memory in /proc.
+# Why what is not obvious: 2 is tried again, as there are no options that could be wrong, and an address may be taken or
+# not this machine's yet, or a person looks into the store; MemoryDenyWriteExecute, as nothing here makes code at run
+# time; AF_NETLINK, by which the C library sees which families this machine has; no ProcSubset=pid, as the node looks at
+# the machine's memory in /proc.
 _UNIT: Final = """\
 # Made by 'dhtcrawl init'.
 [Unit]
@@ -31,8 +33,8 @@ TimeoutStopSec=120
 WatchdogSec=120
 Restart=on-failure
 RestartSec=10
-# Wrong options, wrong settings, refused secrets: the same again would end the same way.
-RestartPreventExitStatus=2 4 32
+# Wrong settings, refused secrets: the same again would end the same way.
+RestartPreventExitStatus=4 32
 {state}
 ReadWritePaths={data_dir}
 LimitNOFILE={files}

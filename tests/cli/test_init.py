@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from dhtcrawl.cli.runtime import locked
 from dhtcrawl.cli.service_unit import service_unit
 from dhtcrawl.cli.settings_file import settings_file
 from dhtcrawl.config import Config, all_settings, changed, load
 
-from .conftest import Here
+from .conftest import Here, spawn
 
 DHTCRAWL = Path("/opt/dhtcrawl/bin/dhtcrawl")
 
@@ -140,6 +141,26 @@ def test_a_directory_that_cannot_be_made_is_told(here: Here, tmp_path: Path) -> 
     ended = here("init", tmp_path / "file", "--advertise", "192.0.2.7:8468")
     assert ended.code == 2
     assert "file: cannot be made (File exists); name another directory" in ended.message()
+
+
+def test_what_may_be_otherwise_in_a_moment_is_tried_again(tmp_path: Path) -> None:
+    unit = service_unit(DHTCRAWL, Path("/etc/dhtcrawl/a.toml"), Path("/var/lib/dhtcrawl"), "dhtcrawl")
+    (never,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+    data_dir, file = tmp_path / "data", tmp_path / "a.toml"
+
+    def ended(listen: str) -> tuple[str, bool]:
+        chosen = {"node.data_dir": str(data_dir), "node.open_swarm": True, "node.listen": listen}
+        file.write_text(settings_file(chosen), "utf-8")
+        said = spawn(tmp_path, "join", "--config", file)
+        return said.stderr, str(said.code) in never.split()
+
+    said, is_last = ended("203.0.113.9:8468")
+    assert ("cannot assign requested address" in said, is_last) == (True, False), said
+    with locked(data_dir):
+        said, is_last = ended("127.0.0.1:0")
+        assert ("is in use by process" in said, is_last) == (True, False), said
+    said, is_last = ended("a.example:8468")
+    assert ("a name may mean several addresses" in said, is_last) == (True, True), said
 
 
 def test_the_unit_makes_its_directory_where_systemd_does_and_sees_homes_only_where_it_must() -> None:
