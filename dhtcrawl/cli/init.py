@@ -103,7 +103,10 @@ def _executable() -> Path:
 def _write(where: Path, texts: Mapping[str, str], secret: str, config: Config) -> Path | None:
     """Write the files, and a token for the admin port where one is missing; the token's path if it was made."""
     try:
+        made = not where.is_dir()
         where.mkdir(parents=True, exist_ok=True)
+        if made:
+            where.chmod(0o755)  # root's umask may keep others out, and one of them is the node's user
     except OSError as error:
         raise UsageError(f"{where}: cannot be made ({error.strerror}); name another directory") from error
     there = next((where / name for name in (*texts, *([SECRET] if secret else [])) if (where / name).exists()), None)
@@ -116,6 +119,7 @@ def _write(where: Path, texts: Mapping[str, str], secret: str, config: Config) -
     for name, text in texts.items():
         try:
             (where / name).write_text(text, "utf-8")
+            (where / name).chmod(0o644)  # nothing in them is secret
         except OSError as error:
             raise UsageError(f"{where / name}: cannot be written ({error.strerror}); run it as root") from error
     return token

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 
@@ -116,6 +118,20 @@ def test_init_writes_both_files_once_and_says_what_to_do_next(here: Here, tmp_pa
     again = here("init", etc, *options)
     assert again.code == 2
     assert "is there already; move it away" in again.message()
+
+
+def test_the_nodes_user_reads_the_settings_whatever_root_keeps_from_others(here: Here, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir(0o700)
+    before = os.umask(0o077)
+    try:
+        for directory in (tmp_path / "etc", mine):
+            assert here("init", directory, "--advertise", "node1.example.org:8468").code == 0
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "etc", *(tmp_path / "etc").iterdir())}
+    assert modes == {"etc": 0o755, "dhtcrawl.toml": 0o644, "dhtcrawl.service": 0o644, "secret": 0o600}
+    assert stat.S_IMODE(mine.stat().st_mode) == 0o700, "what was there is its owner's business"
 
 
 @pytest.mark.parametrize(
