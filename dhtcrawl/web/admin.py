@@ -68,6 +68,7 @@ from dhtcrawl.web.guard import (
 from dhtcrawl.web.live import LiveFigures, stream
 
 SUBMISSIONS_AT_ONCE = 2  # that are parsed; what they are made of was read before
+EVERY_ADDRESS = "::"
 SHUTDOWN_S = 3.0  # for answers under way when the node stops
 PREFIX_CHARS_MIN = 4
 NAME_CHARS_MAX = 255
@@ -102,7 +103,7 @@ async def serve(
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, port, ssl_context=access.tls).start()
+            await _site(runner, host, port, access.tls).start()
         except OSError as error:
             # The loop's own text repeats the address.
             known = error.errno is not None and not isinstance(error, socket.gaierror)
@@ -113,6 +114,18 @@ async def serve(
         yield bound[0], bound[1]
     finally:
         await runner.cleanup()
+
+
+def _site(runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None) -> web.BaseSite:
+    """What listens; on every address over both families, as the loop's own way would take IPv6 alone.
+
+    Raises:
+        OSError: the address is taken, or not this machine's.
+    """
+    if host != EVERY_ADDRESS:
+        return web.TCPSite(runner, host, port, ssl_context=tls)
+    both = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return web.SockSite(runner, both, ssl_context=tls)
 
 
 def application(api: NodeApi, host: str, token: str, is_open: Callable[[], bool]) -> web.Application:

@@ -449,6 +449,16 @@ async def test_a_path_that_leads_nowhere_is_told_so(node: FakeNode) -> None:
     assert (await ask(node, "PUT", "/api/v1/crawls")).status == 405
 
 
+async def test_on_every_address_it_is_asked_over_both_families(node: FakeNode) -> None:
+    async with serve(node, "::", 0, access=Access("t" * 20)) as (host, port), aiohttp.ClientSession() as session:
+        assert host == "::"
+        for name in (LOCAL, "[::1]"):
+            async with session.get(f"http://{name}:{port}/healthz") as response:
+                assert response.status == 200, name
+        with pytest.raises(UsageError, match=rf"--admin \[::\]:{port}: address already in use"):
+            await _enter(node, "::", port)
+
+
 async def test_a_port_that_is_taken_is_told_with_the_remedy(node: FakeNode) -> None:
     with socket.create_server((LOCAL, 0)) as taken:
         port = taken.getsockname()[1]
