@@ -147,6 +147,8 @@ async def one_line(request: web.Request, handler: Handler) -> web.StreamResponse
         response = await handler(request)
     except web.HTTPException as error:
         response = _problem(error.status, f"{request.method} {request.path}: {error.reason}")
+        if "Allow" in error.headers:  # which 405 must have (RFC 9110, 15.5.6)
+            response.headers["Allow"] = error.headers["Allow"]
     except Exception as error:
         response = _problem(*told_of(error, f"{request.method} {request.path}"))
     for name, value in HEADERS.items():

@@ -446,7 +446,11 @@ async def test_an_error_is_one_line_of_json(
 
 async def test_a_path_that_leads_nowhere_is_told_so(node: FakeNode) -> None:
     assert "GET /api/v2/status" in (await ask(node, "GET", "/api/v2/status")).error
-    assert (await ask(node, "PUT", "/api/v1/crawls")).status == 405
+    wrong = await ask(node, "PUT", "/api/v1/crawls")
+    assert (wrong.status, sorted(wrong.headers["Allow"].split(","))) == (
+        405,
+        ["GET", "HEAD", "POST"],
+    )  # RFC 9110, 15.5.6
 
 
 async def test_on_every_address_it_is_asked_over_both_families(node: FakeNode) -> None:
