@@ -120,9 +120,11 @@ class Stderr:
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
-        except (OSError, ValueError):
+        except (BrokenPipeError, ValueError):
             # ValueError: the stream is closed within this process, which ends.
             self._closed_by_reader = True
+        except OSError:
+            pass  # a full disk, for instance: there may be room for the next line
 
 
 class _Handler(logging.Handler):

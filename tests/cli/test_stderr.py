@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
+import os
 import sys
 import threading
 
@@ -216,3 +218,21 @@ def test_setting_up_again_does_not_write_lines_twice(monkeypatch: pytest.MonkeyP
     STDERR.set_up("info", "text", quiet=False)
     log.info("once")
     assert pipe.getvalue().count("once") == 1
+
+
+def test_a_disk_that_was_full_for_a_moment_costs_the_lines_of_that_moment_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Filling(io.StringIO):
+        full = False
+
+        def flush(self) -> None:
+            if self.full:
+                self.truncate(0)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    disk = Filling()
+    monkeypatch.setattr(sys, "stderr", disk)
+    for disk.full, text in ((False, "before"), (True, "meanwhile"), (False, "after")):
+        tell(text)
+    assert disk.getvalue().endswith("dhtcrawl: after\n")
