@@ -77,7 +77,10 @@ def resources() -> dict[str, float]:
         import psutil
     except ImportError:
         return {}
-    frequency = psutil.cpu_freq()
+    try:
+        frequency = psutil.cpu_freq()
+    except (NotImplementedError, OSError, ValueError):  # what it does where the system tells less than it should
+        frequency = None
     mhz = (frequency.current or frequency.max) if frequency is not None else 0.0
     cores = min(float(len(os.sched_getaffinity(0))), cgroup_cores())
     # A machine that does not tell its clock: the same for all such, so that it says nothing.

@@ -52,6 +52,21 @@ def test_all_is_said_once_the_disk_was_tried(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "what was written is gone"
 
 
+def test_a_system_that_does_not_tell_its_clock_is_as_fast_as_all_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psutil = pytest.importorskip("psutil")
+
+    def untold() -> None:
+        raise NotImplementedError("can't find current frequency file")  # as in some virtual machines
+
+    for told in (untold, lambda: None):
+        monkeypatch.setattr(psutil, "cpu_freq", told)
+        own = Machine(tmp_path, clock=ticking(0.5))
+        own.look()
+        assert own()["mhz"] == 1.0
+
+
 def test_a_disk_that_takes_nothing_leaves_it_unknown(tmp_path: Path) -> None:
     own = Machine(tmp_path / "missing")
     own.look()
