@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.main import fail, json_text
 from dhtcrawl.cli.template_files import read_template, too_long
 from dhtcrawl.errors import Exit
 from dhtcrawl.templates.expand import Skipped, count, expand
@@ -30,7 +29,7 @@ def command(file: Path, only_count: bool) -> int:
         if isinstance(task, Skipped):
             skipped += 1
         else:
-            click.echo(json.dumps(task._asdict(), ensure_ascii=False))
+            click.echo(json_text(task._asdict()))
     if skipped:
         fail(too_long(file, skipped))
         return Exit.CONFIG

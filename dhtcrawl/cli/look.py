@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import click
 
 from dhtcrawl.cli.client import NodeClient, admin_access
+from dhtcrawl.cli.main import json_text
 from dhtcrawl.cli.manual import decide, given_up, list_of
 from dhtcrawl.cli.options import F, admin_option, json_option
 from dhtcrawl.cli.table import Column, columns_there, fields, short, table, wrapped
@@ -49,7 +49,7 @@ def look(options: dict[str, Any], question: Question, words: Words, *, as_json: 
         async with access.client() as client:
             while True:
                 answer = await question(client)
-                text = json.dumps(answer, ensure_ascii=False) if as_json else words(answer, columns_there())
+                text = json_text(answer) if as_json else words(answer, columns_there())
                 clears = watch and sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not as_json
                 # Without colours click would leave that out, too.
                 click.echo(f"{_CLEAR}{text}" if clears else text, color=True if clears else None)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import codecs
 import errno
 import gc
 import io
+import json
 import logging
 import os
 import signal
@@ -136,6 +138,12 @@ def nothing_held() -> Iterator[None]:
     except KeyboardInterrupt:
         tell("stopped before this node joined")
         sys.exit(Exit.COMPLETE)
+
+
+def json_text(value: object) -> str:
+    """A line of JSON for stdout: in Unicode where that takes UTF-8, else in ASCII, which is JSON in any encoding."""
+    in_utf_8 = codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+    return json.dumps(value, ensure_ascii=not in_utf_8)
 
 
 def say(text: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
 
+from dhtcrawl.cli.main import json_text
 from dhtcrawl.cli.options import json_option
 from dhtcrawl.cli.table import columns_there, wrapped
 from dhtcrawl.errors import Exit
@@ -22,7 +22,7 @@ def command(as_json: bool) -> int:
     """The policies that say which node fetches a task: ours, and those of installed packages."""
     found = [describe(name) for name in names()]
     rows = [asdict(each) for each in found]
-    click.echo(json.dumps(rows, ensure_ascii=False) if as_json else in_words(found, columns_there()))
+    click.echo(json_text(rows) if as_json else in_words(found, columns_there()))
     return Exit.COMPLETE
 
 

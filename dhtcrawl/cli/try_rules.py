@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from dhtcrawl.cli.main import json_text
 from dhtcrawl.cli.options import require_readable
 from dhtcrawl.cli.rules_files import rules_in
 from dhtcrawl.cli.table import printable
@@ -67,7 +68,7 @@ def command(page: str, rules: Path, url: str | None, allow_private: bool, as_jso
         follow = None if extracted.follow is None else sorted(extracted.follow)
         parts = {name: [each._asdict() for each in rows] for name, rows in _parts(extracted)}
         fields = {"url": address, **parts, "follow": follow}
-        lines: Iterable[str] = [json.dumps(fields, ensure_ascii=False)]
+        lines: Iterable[str] = [json_text(fields)]
     else:
         lines = _lines(tried, extracted)
     for line in lines:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from dhtcrawl.cli.client import ADMIN_FILE, NodeClient, asked
+from dhtcrawl.cli.main import json_text
 from dhtcrawl.cli.options import admin_option, json_option, store_options
 from dhtcrawl.cli.places import find_data_dir
 from dhtcrawl.cli.store import chosen, opened
@@ -52,7 +52,7 @@ def command(
         else:
             answers = _in_store(found, canonical, crawl_prefix, options)
     if as_json:
-        click.echo(json.dumps(answers, ensure_ascii=False))
+        click.echo(json_text(answers))
     else:
         click.echo("\n\n".join(map(_in_words, answers)) or "no crawl in this store")
     return Exit.COMPLETE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from e2e.stub import Answer, StubServer
 from dhtcrawl.cli.main import run
 from dhtcrawl.errors import Exit
 
-from .conftest import spawn
+from .conftest import spawn, spawn_anew
 
 FILE = """
 [engines.first]
@@ -147,6 +148,17 @@ def test_what_cannot_be_is_told_in_one_line(
     assert said in err, err
     assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_tasks_are_json_whatever_standard_output_has_characters_for(encoding: str, tmp_path: Path) -> None:
+    name = "日本 \N{GRINNING FACE} café"
+    file = template(
+        tmp_path, f'{ENGINES.format(url="http://e.example")}[[tasks]]\nname = "{name}"\nsites = ["a.example"]'
+    )
+    printed = spawn_anew(tmp_path, "expand", file, env={"PYTHONIOENCODING": encoding}).stdout
+    assert all(name in json.loads(line).values() for line in printed.splitlines())
+    assert ("é" in printed) == (encoding == "utf-8")
 
 
 def test_only_pages_of_results_are_placed_by_their_search(capsys: pytest.CaptureFixture[str]) -> None:
