@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from dhtcrawl.cli.places import CRAWLS_DIR
 from dhtcrawl.cli.runtime import STORE_DIR, locked
-from dhtcrawl.cli.swarmnode import CRAWLS_DIR
 from dhtcrawl.storage.collect.export import CannotExport, Row, export_chunk, export_files, export_rows
 from dhtcrawl.storage.collect.facts import NodeFacts, Unreachable
 from dhtcrawl.storage.collect.merge_stores import EndedStore

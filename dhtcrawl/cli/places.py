@@ -21,6 +21,7 @@ from dhtcrawl.storage.store.files import sync_path
 SUFFIX: Final = ".node"
 NODES_DIR: Final = "nodes"
 _OVER: Final = ".nodes.over"
+CRAWLS_DIR: Final = "crawls"  # below the data directory of a node of a swarm: a directory for each crawl
 _INSIDE: Final = "node"  # the data directory of earlier versions, below the outputs
 
 
@@ -153,6 +154,8 @@ def check_no_pages(out: Path, data_dir: Path) -> None:
 
 def gone(out: Path, data_dir: Path) -> UsageError:
     """What to raise where `data_dir` knows of pages, and `out` has no archive."""
+    if (data_dir / CRAWLS_DIR).is_dir():
+        return UsageError(f"{data_dir} belongs to a node of a swarm; name another directory with --data-dir, or none")
     return UsageError(
         f"{data_dir} belongs to a crawl whose outputs are no longer in {out}; "
         f"move them back there, or remove {data_dir} to crawl anew"

@@ -21,6 +21,7 @@ from dhtcrawl.cli.disk import disk_watch
 from dhtcrawl.cli.main import fail, nothing_held, say, tell
 from dhtcrawl.cli.new_keys import make_key
 from dhtcrawl.cli.own_hosts import OwnHosts
+from dhtcrawl.cli.places import CRAWLS_DIR
 from dhtcrawl.cli.reach import NetworkReach
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
 from dhtcrawl.cli.service import ServiceManager
@@ -39,8 +40,6 @@ from dhtcrawl.web.admin import Access, serve
 
 if TYPE_CHECKING:
     from dhtcrawl.closed.tls import SwarmTls
-
-CRAWLS_DIR = "crawls"
 
 
 def run_node(config: Config, join: JoinOptions) -> int:

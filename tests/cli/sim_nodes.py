@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dhtcrawl.cli.places import CRAWLS_DIR
 from dhtcrawl.cli.runtime import STORE_DIR
-from dhtcrawl.cli.swarmnode import CRAWLS_DIR
 from dhtcrawl.config import load
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.pages import WebShape

@@ -12,7 +12,7 @@ from e2e.outputs import Outputs
 
 from dhtcrawl.cli import disk
 from dhtcrawl.cli.default_out import nodes_begun
-from dhtcrawl.cli.places import find_data_dir, node_dir, nodes_dir, out_of, remove_left, remove_nodes
+from dhtcrawl.cli.places import CRAWLS_DIR, find_data_dir, node_dir, nodes_dir, out_of, remove_left, remove_nodes
 from dhtcrawl.errors import UsageError
 from dhtcrawl.storage.outputs.outputs import OUTPUT_FILES
 
@@ -104,6 +104,14 @@ def test_a_file_is_no_place_for_outputs_and_gets_no_store_beside_it(
     below = here("crawl", demo.url, "--allow-private", "--delay", "0", "--out", file / "below", *nodes)
     assert (below.code, "a file is in the way; name another directory" in below.stderr) == (1, True)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_nobody_is_told_to_remove_the_data_of_a_node_of_a_swarm(copy: Path, demo: DemoCrawl, here: Here) -> None:
+    data_dir, other = node_dir(copy), copy.with_name("other")
+    assert f"or remove {data_dir} to crawl anew" in crawl_again(here, demo, other, "--data-dir", str(data_dir))
+    (data_dir / CRAWLS_DIR).mkdir()
+    said = crawl_again(here, demo, other, "--data-dir", str(data_dir))
+    assert said == f"dhtcrawl: {data_dir} belongs to a node of a swarm; name another directory with --data-dir, or none"
 
 
 def test_no_key_is_put_into_the_outputs_of_another_crawl(copy: Path, demo: DemoCrawl, here: Here) -> None:
