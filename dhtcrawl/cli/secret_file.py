@@ -20,10 +20,13 @@ def read_secrets(path: str) -> str:
 
     Raises:
         OSError: it cannot be read.
-        SecretRefused: others can read it.
+        SecretRefused: others can read it, or what comes on stdin is no text.
     """
     if path == STDIN:
-        return sys.stdin.read(_READ_MAX)
+        try:
+            return sys.stdin.read(_READ_MAX)
+        except UnicodeDecodeError as error:
+            raise SecretRefused("standard input: is no text; give it what 'dhtcrawl secret new' made") from error
     with Path(path).open("rb") as file:
         mode = os.fstat(file.fileno()).st_mode
         text = file.read(_READ_MAX)

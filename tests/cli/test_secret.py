@@ -45,6 +45,12 @@ def test_a_secret_goes_through_standard_streams(here: Here, monkeypatch: pytest.
     assert read_secrets("-") == ""
 
 
+def test_what_is_no_text_on_standard_input_is_no_secret(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), "utf-8"))
+    done = here("secret", "check", "-")
+    assert (done.code, "standard input: is no text" in done.message()) == (32, True), done
+
+
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
 def test_a_file_that_others_can_read_is_refused(mode: int, here: Here, tmp_path: Path) -> None:
     path = tmp_path / "swarm.secret"
