@@ -14,6 +14,7 @@ import asyncio
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -85,20 +86,23 @@ def kept_log(path: Path) -> Iterator[int]:
     try:
         yield path.stat().st_size
     finally:
-        if not path.stat().st_size:
-            path.unlink()
-            with suppress(OSError):  # another node's log is in it
+        with suppress(OSError):  # it is gone, as somebody removed it; or another node's log is in the directory
+            if not path.stat().st_size:
+                path.unlink()
                 path.parent.rmdir()
 
 
 def last_message(path: Path, since: int = 0) -> str | None:
     """The last line that a node had for its user; if there is none, the last that it logged; None: it said nothing.
 
-    What stands before the byte `since` is of earlier runs.
+    What stands before the byte `since` is of earlier runs. None, too, where the file is gone.
     """
-    with path.open("rb") as file:
-        file.seek(max(since, path.stat().st_size - READ_BYTES_MAX))
-        rows = [_row(line) for line in file.read().splitlines()[-1000:]]
+    try:
+        with path.open("rb") as file:
+            file.seek(max(since, os.fstat(file.fileno()).st_size - READ_BYTES_MAX))
+            rows = [_row(line) for line in file.read().splitlines()[-1000:]]
+    except OSError:
+        return None
     said = [row for row in rows if row.get("logger") == MESSAGES] or rows
     return str(said[-1].get("message")) if said else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,10 @@ def test_the_nodes_of_a_crawl_with_several_are_heard(tmp_path: Path) -> None:
     assert len(nodes) == 2
     assert f"crawling {stub.url}/ with 2 nodes" in [row["message"] for row in rows if row["logger"] == "dhtcrawl"]
     assert not [row for row in rows if row["level"] in ("warning", "error")]
+
+
+def test_a_log_that_somebody_removed_meanwhile_is_missed_by_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "1.log"
+    with kept_log(path):
+        shutil.rmtree(path.parent)
+        assert last_message(path) is None
