@@ -56,7 +56,7 @@ from dhtcrawl.storage.store.crawl_record import STOPPED
 from dhtcrawl.units import parse_address
 
 LOGS_DIR = "logs"
-START_S = 60.0
+SLOW_S = 15.0
 STOP_S = 30.0  # and what requests in flight may take
 _ANY_PORT: Final = ("127.0.0.1", 0)
 
@@ -218,6 +218,18 @@ def settings_of(config: Config, data_dir: Path, *, first: bool) -> Config:
     return dataclasses.replace(config, crawl=CrawlSettings(), node=own, storage=storage)
 
 
+async def patiently(line: Awaitable[str], slow: Callable[[], None]) -> str:
+    """What a node says once it takes part, however long that takes: there are many nodes, or it has much to read.
+
+    `slow` is called once it takes longer than `SLOW_S`.
+    """
+    telling = asyncio.get_running_loop().call_later(SLOW_S, slow)
+    try:
+        return await line
+    finally:
+        telling.cancel()
+
+
 class _Log(NamedTuple):
     """A node's log, and where in it this run begins."""
 
@@ -256,16 +268,15 @@ class _Process:
         Raises:
             DhtcrawlError: it ended instead.
         """
-        try:
-            async with asyncio.timeout(START_S):
-                line = await self._child.next_line()
-        except TimeoutError:
-            raise DhtcrawlError(f"a node did not start within {START_S:g} s; see {self._log.path}") from None
+        line = await patiently(self._child.next_line(), self._is_slow)
         if not line:
             await self._child.wait()
             raise DhtcrawlError(f"a node did not start: {self._last_words()}")
         said = json.loads(line)
         self.node, self.address, self.admin = said["node"], said["address"], said["admin"]
+
+    def _is_slow(self) -> None:
+        Screen().say(f"still waiting for a node to take part; its log: {self._log.path}")
 
     async def tell(self, what: Callable[[NodeClient], Awaitable[object]]) -> None:
         if self._child.exit_code is None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from pathlib import Path
 
-from dhtcrawl.cli.local_swarm import settings_of
+import pytest
+
+from dhtcrawl.cli.local_swarm import patiently, settings_of
 from dhtcrawl.config import Config, CrawlSettings, NodeSettings, StorageSettings
 
 # Where a node listens, who may ask it and whom it joins: that is the command's business.
@@ -29,3 +32,12 @@ def test_a_node_has_all_settings_that_the_command_was_given_but_where_it_is() ->
     assert asdict(first.node) == wanted | {"data_dir": "out.node/nodes/1", "log_format": "json"}
     assert (first.crawl, first.storage) == (CrawlSettings(), config.storage), "what a crawl is goes with the crawl"
     assert (second.node, second.storage) == (first.node, StorageSettings(sync=False)), "the first one looks for all"
+
+
+@pytest.mark.parametrize(("takes_s", "told"), [(0.0, 0), (3600.0, 1)])
+async def test_a_node_that_takes_long_to_take_part_is_waited_for_and_the_user_told(takes_s: float, told: int) -> None:
+    said: list[str] = []
+    line = asyncio.sleep(takes_s, "where it is")
+    assert await patiently(line, lambda: said.append("it takes long")) == "where it is"
+    await asyncio.sleep(3600.0)
+    assert len(said) == told
