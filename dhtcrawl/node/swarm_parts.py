@@ -363,7 +363,13 @@ def build_membership(
         records.syncer,
         runs,
         clock,
-        JoinSettings(ground.id, config.swarm.replicas, REPAIR_S, outbound=ground.network.outbound_only),
+        JoinSettings(
+            ground.id,
+            config.swarm.replicas,
+            REPAIR_S,
+            config.swarm.suspicion_s,
+            outbound=ground.network.outbound_only,
+        ),
         OwnerPorts(
             pull=runs.records.pull,
             hold_for=partial(in_flight.hold_for, runs),

@@ -44,7 +44,7 @@ class JoinBench(Bench):
             cast(Syncer, self),
             self,
             self.clock,
-            JoinSettings(own=node(0), replicas=3, repair_s=600.0),
+            JoinSettings(own=node(0), replicas=3, repair_s=600.0, suspicion_s=60.0),
             OwnerPorts(
                 pull=_pulled,
                 hold_for=lambda node, rows: None,

@@ -35,7 +35,7 @@ from dhtcrawl.swarm.replica_sets import EVERYTHING
 from swarm.fake_peers import node, view_of
 
 REPAIR_S = 600.0
-SETTINGS = JoinSettings(own=node(0), replicas=3, repair_s=REPAIR_S)
+SETTINGS = JoinSettings(own=node(0), replicas=3, repair_s=REPAIR_S, suspicion_s=5.0)
 
 OUTSIDE = view_of([1, 2], [0])  # two own, and this node joins
 INSIDE = view_of([0, 1, 2])
@@ -110,6 +110,36 @@ def test_a_newcomer_meets_then_tells_then_meets_again_and_only_then_fetches() ->
     assert state.active
 
 
+def test_who_may_have_been_taken_for_dead_while_it_told_that_it_is_active_meets_all_again() -> None:
+    """Seed 7779: a node that nobody heard for 13 s fetched what others had fetched meanwhile."""
+    state = a_newcomer()
+    meet(state, OUTSIDE)
+    state.next(OUTSIDE, 0.0)
+    state.view_changed(INSIDE)
+    for n in (1, 2):
+        state.told(node(n))
+    assert meet(state, INSIDE, 5.1).nodes == [node(1), node(2)]
+    assert not state.active
+    assert state.next(INSIDE, 15.0) == Step((Settle(INSIDE), Hold(False))), "within twice the time"
+
+
+@pytest.mark.parametrize("takes_s", [6.0, 60.0, 600.0])
+def test_who_takes_long_to_meet_all_fetches_in_the_end(takes_s: float) -> None:
+    state, now = a_newcomer(), 0.0
+    meet(state, OUTSIDE)
+    state.next(OUTSIDE, now)
+    state.view_changed(INSIDE)
+    for n in (1, 2):
+        state.told(node(n))
+    while not state.active:
+        now += takes_s
+        step = state.next(INSIDE, now)
+        for each in (1, 2):
+            state.met(node(each), INSIDE, INSIDE)
+        assert step is not None
+        assert now < 10 * takes_s
+
+
 def test_no_more_than_a_few_are_met_at_once() -> None:
     state, crowd = JoinState(SETTINGS, 0.0), view_of([1], range(2, 16))
     state.view_changed(crowd)
@@ -141,7 +171,7 @@ def test_where_nobody_is_active_the_lowest_id_begins_after_a_while(view: View, a
 
 
 def test_where_nobody_is_active_a_higher_id_waits_for_the_lowest() -> None:
-    state = JoinState(JoinSettings(own=node(1), replicas=3, repair_s=REPAIR_S), 0.0)
+    state = JoinState(JoinSettings(own=node(1), replicas=3, repair_s=REPAIR_S, suspicion_s=5.0), 0.0)
     view = view_of([], [0, 1])
     state.view_changed(view)
     assert state.next(view, 1000.0) == Step(then=Pause(PAUSE_S))
@@ -194,6 +224,7 @@ def test_a_member_that_never_answers_holds_up_a_newcomer_for_two_minutes_and_not
     assert state.next(OUTSIDE, 150.0) == Step((Become(MemberState.ACTIVE), Own(True)))
     state.view_changed(INSIDE)
     state.told(node(1))
+    assert meet(state, INSIDE, 150.0).nodes == [node(1)], "that took so long that it may have been taken for dead"
     assert state.next(INSIDE, 150.0) == Step((Settle(INSIDE), Hold(False)))
     # It is asked again in the next round, and gone on without at once where it is as silent as before.
     state.waited(False, INSIDE, 200.0)
@@ -413,7 +444,7 @@ def test_a_node_that_nobody_reaches_meets_owners_copies_nothing_and_fetches_with
 
 
 def test_who_never_owns_does_not_keep_the_others_from_beginning() -> None:
-    state = JoinState(JoinSettings(own=node(1), replicas=3, repair_s=REPAIR_S), 0.0)
+    state = JoinState(JoinSettings(own=node(1), replicas=3, repair_s=REPAIR_S, suspicion_s=5.0), 0.0)
     joining = View([*view_of([], [1]).members, Member(node(0), ("10.0.0.1", 1), MemberState.OUTBOUND)])
     state.view_changed(joining)
     state.next(joining, NO_OWNER_S)

@@ -13,7 +13,8 @@
     SYNCING       meets every neighbour: the owners copy their writes here, and it pulls what they had before
     TELLING       is active for the others, takes links, and says so to every neighbour; each starts no more tasks that
                   are the newcomer's, and names those that it has in flight
-    CHECKING      meets those that came, and all again where an owner vanished meanwhile
+    CHECKING      meets those that came, and all again where an owner vanished meanwhile, or where all this took so long
+                  that the others may have taken this node for dead
     ACTIVE        fetches, in line with the view
     STRANGERS     meets owners that it did not see join (two swarms have met, or two parts of one), and fetches nothing
                   before
@@ -110,6 +111,9 @@ class JoinState:
         self._first = False  # no node was active, and it is on this one to begin
         self._alone_after_s = NO_OWNER_S
         self._started_at = now
+        self._suspicion_s = settings.suspicion_s
+        self._meets_since = now
+        self._may_take_s = settings.suspicion_s
         self._around = Neighbourhood(settings.own, settings.replicas)
         self._keeping = KeepingUp(settings, now)
 
@@ -238,7 +242,7 @@ class JoinState:
         self._first = self._first_of_all(view, now)
         if not self._first and not view.owning - {self._own}:
             return Step(then=Pause(PAUSE_S))
-        self._around.forget_met()
+        self._meet_all(now, self._suspicion_s)
         self._around.forget_passed_over()
         self._move(JoinPhase.SYNCING)
         return None
@@ -272,9 +276,20 @@ class JoinState:
 
     def _check(self, view: View, now: float) -> Step:
         # An owner that vanished meanwhile leaves this node keys that it has not asked for.
-        if todo := self._around.to_meet(view):
+        todo = self._around.to_meet(view)
+        if not todo and now - self._meets_since > self._may_take_s:
+            # Nobody heard it, perhaps: who took it for dead has copied no write here since, and takes it for a member
+            # again at its first word. A slow store takes long each time, and must not keep it from fetching for ever.
+            self._meet_all(now, 2 * self._may_take_s)
+            todo = self._around.to_meet(view)
+        if todo:
             return Step(then=Meet(todo[:AT_ONCE], (EVERYTHING,)))
         return self._begin_to_fetch(view)
+
+    def _meet_all(self, now: float, may_take_s: float) -> None:
+        """Every neighbour is to be met from now on, and again where that takes longer."""
+        self._around.forget_met()
+        self._meets_since, self._may_take_s = now, may_take_s
 
     def _begin_to_fetch(self, view: View) -> Step:
         self._around.forget_met()

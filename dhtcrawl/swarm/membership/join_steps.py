@@ -21,6 +21,7 @@ class JoinSettings:
     own: bytes  # the node's id
     replicas: int
     repair_s: float  # how often everything is compared with all neighbours, whatever happened
+    suspicion_s: float  # how long a node that does not answer is no less a member; who is silent for longer may be dead
     outbound: bool = False  # no other node can reach it: it never owns, and has nothing to compare
 
 
