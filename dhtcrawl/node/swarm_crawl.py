@@ -226,7 +226,7 @@ def _given(shared: Shared, record: CrawlRecord, policy: Guard | None, pages: int
         Absences(
             lambda: participants.absent(peers.view, is_member),
             shared.settings.holder_grace_s,
-            earlier=[node for node in record.participants if node != peers.node_id.hex()],
+            earlier=record.participants,
         ),
         allowance,
     )

@@ -15,6 +15,7 @@ from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Place, State, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.swarm.bodies.absences import Absences
+from dhtcrawl.swarm.bodies.held_pages import Lacking
 from dhtcrawl.swarm.bodies.missing import MissingBodies
 from swarm.fake_peers import node
 from swarm.sync_swarm import copy
@@ -42,6 +43,9 @@ class BodiesBench(Bench):
         self.reminded: list[bytes] = []
         self.untold: set[str] = set()
         self.remind_s = 0.0
+        self.lacks: dict[str, list[bytes]] = {}
+        self.silent: set[str] = set()
+        self.asked_for: list[bytes] = []
         self.absences = Absences(lambda: self.gone, GRACE_S, earlier=[OTHER])
         self.bodies = MissingBodies(
             self.committer,
@@ -57,10 +61,17 @@ class BodiesBench(Bench):
         self.engine.write({keys.TASK + CRAWL + key: task.pack() for key, task in records}, sync=False)
 
     async def rehome(self, gone: str, pages: list[bytes]) -> tuple[list[bytes], int]:
-        assert gone == GONE
+        assert gone in (GONE, OTHER)
         self.sought.append(asyncio.get_running_loop().time())
         await asyncio.sleep(0.1)
         return self.copies(pages)
+
+    async def lacking(self, pages: list[bytes]) -> Lacking:
+        assert self.bodies.missing, "the crawl does not end before"
+        await asyncio.sleep(0.1)
+        self.asked_for += pages
+        lacked = {node: [key for key in keys if key in pages] for node, keys in self.lacks.items()}
+        return Lacking({node: keys for node, keys in lacked.items() if keys}, set(self.silent))
 
     async def remind(self, pages: list[bytes]) -> set[str]:
         assert self.bodies.missing, "the crawl does not end before"
@@ -133,6 +144,65 @@ async def test_a_node_that_comes_back_is_told_of_its_pages_where_their_depths_co
         await asyncio.sleep(5)
         assert sorted(world.reminded) == (sorted([page(1).key, page(2).key]) if depth_matters else [])
         assert world.bodies.missing == 0
+
+
+async def test_what_a_node_that_is_back_lacks_is_opened_at_once_unless_there_is_a_copy() -> None:
+    async with a_world(page(1), page(2), page(3), page(4, OTHER)) as world:
+        world.leaves()
+        await asyncio.sleep(5)
+        world.asked_for.clear()  # OTHER may have been away before
+        world.lacks = {GONE: [page(1).key, page(2).key]}
+        world.copies = lambda pages: ([page(1).key], 0)
+        world.gone = []
+        world.bodies.view_changed(ours=False)
+        assert world.bodies.missing
+        await asyncio.sleep(5)
+        assert [opened.key for opened in world.opened] == [page(1).key]
+        assert sorted(world.asked_for) == sorted([page(1).key, page(2).key, page(3).key])
+        assert world.bodies.missing == 0
+        await asyncio.sleep(GRACE_S)
+        assert (len(world.asked_for), len(world.sought)) == (3, 1), "once"
+
+
+async def test_what_somebody_may_have_a_copy_of_is_asked_for_again() -> None:
+    async with a_world(page(1)) as world:
+        world.leaves()
+        world.lacks, world.copies = {GONE: [page(1).key]}, lambda pages: ([], len(pages))
+        world.gone = []
+        world.bodies.view_changed(ours=True)
+        await asyncio.sleep(5)
+        assert world.bodies.missing
+        assert world.opened == []
+        world.copies = lambda pages: (pages, 0)
+        await asyncio.sleep(5)
+        assert len(world.opened) == 1
+        assert world.bodies.missing == 0
+
+
+async def test_a_node_that_does_not_say_what_it_has_is_asked_again_while_it_is_there() -> None:
+    async with a_world(page(1)) as world:
+        world.silent = {GONE}
+        world.leaves()
+        await asyncio.sleep(5)
+        world.gone = []
+        world.bodies.view_changed(ours=False)
+        await asyncio.sleep(5)
+        assert world.bodies.missing
+        assert len(world.asked_for) > 1
+        world.gone = [GONE]  # and the view that says so has come before
+        await asyncio.sleep(5)
+        asked = len(world.asked_for)
+        await asyncio.sleep(5)
+        assert len(world.asked_for) == asked
+
+
+async def test_a_node_that_was_started_looks_for_the_pages_that_it_has_itself() -> None:
+    async with a_world(page(1, OTHER), page(2, OTHER)) as world:  # one of those that may have been away
+        world.lacks = {OTHER: [page(2).key]}
+        world.bodies.view_changed(ours=True)
+        await asyncio.sleep(5)
+        assert [opened.key for opened in world.opened] == [page(2).key]
+        assert world.state_of(1) is State.DONE
 
 
 async def test_the_node_that_comes_to_own_a_page_later_tells_the_node_that_was_away() -> None:

@@ -30,6 +30,7 @@ A = TypeVar("A", bound=CallArgs[Any])
 R = TypeVar("R", bound=WireMap)
 
 NOT_A_MEMBER = "not-a-member"  # refused: the receiver does not know the asker as a node of the swarm
+UNKNOWN_CALL = "unknown-call"  # refused: the receiver is of a version that has no such call
 UNKNOWN_CRAWL = "unknown-crawl"  # refused: the receiver does not know, or does not run, the crawl
 # What a handler answers to a call.
 Served = WireMap | Refused
@@ -76,7 +77,7 @@ class CallRegistry:
         """The answer, or a future of it; waiting happens in `group`."""
         served = self._handlers.get(call.name)
         if served is None:
-            return Refused("unknown-call", call.name)
+            return Refused(UNKNOWN_CALL, call.name)
         kind, handler = served
         try:
             value = handler(asker, kind.parse(call.args))

@@ -150,6 +150,11 @@ def stand_in(
     return found
 
 
+def are_here(txn: Txn, crawl: bytes, task_keys: Sequence[bytes]) -> bytes:
+    """A byte for each of these pages, 1 where this node has it."""
+    return bytes(value is not None for value in txn.get_many([keys.PAGE + crawl + key for key in task_keys]))
+
+
 # At the page's owner
 
 

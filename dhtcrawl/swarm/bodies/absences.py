@@ -26,7 +26,7 @@ class Absences:
         """`absent()` names the participants whose bodies cannot be had at this moment.
 
         Each may come back for `grace_s`; then it is given up. Those of `earlier` may have been absent before this
-        node ran.
+        node ran, as it was itself.
         """
         self.absent = absent
         self.given_up: frozenset[str] = frozenset()

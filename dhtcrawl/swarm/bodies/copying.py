@@ -31,6 +31,7 @@ from dhtcrawl.swarm.bodies.absences import Absences
 from dhtcrawl.swarm.bodies.copier import Copier
 from dhtcrawl.swarm.bodies.copy_service import CopyService, Offload
 from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
+from dhtcrawl.swarm.bodies.held_pages import Lacking, ask_held
 from dhtcrawl.swarm.bodies.rehome import seek
 from dhtcrawl.swarm.calls import bodies as calls
 from dhtcrawl.swarm.claim import KeyClaim
@@ -144,10 +145,32 @@ class BodyCopies:
         """Whether a page that is found at a smaller depth sends its links again."""
         return self._crawl.start.spec.settings.depth >= 0
 
+    async def lacking(self, pages: list[bytes]) -> Lacking:
+        """Ask the nodes that are to have these pages of ours whether they have them."""
+        named: dict[str, list[bytes]] = {}
+        for copy in await self._records(pages):
+            if copy.task.place is not None:
+                named.setdefault(copy.task.place.node, []).append(copy.key)
+        record, members = self._run.record(), self._run.members()
+        return await ask_held(
+            self._peers, record.crawl_id, named, lambda node: heir_of(record, node, members.__contains__)
+        )
+
+    async def on_held(self, _asker: bytes, args: calls.AskHeld) -> calls.PagesHeld:
+        """The handler of `held_pages`."""
+        read: Any = partial(body_copies.are_here, crawl=args.crawl, task_keys=args.keys)
+        return calls.PagesHeld(await self._committer.submit(read))
+
     async def remind(self, pages: list[bytes]) -> set[str]:
         """Tell the nodes that have pages of ours what their records say; return those that could not be told."""
+        own = self._peers.node_id.hex()
+        others = [copy for copy in await self._records(pages) if copy.task.place and copy.task.place.node != own]
+        return await self._run.remind(others)
+
+    async def _records(self, pages: list[bytes]) -> list[TaskReplica]:
         read: Any = partial(ranges.some, crawl=self._crawl.start.crawl_id, task_keys=pages)
-        return await self._run.remind(await self._committer.submit(read))
+        found: list[TaskReplica] = await self._committer.submit(read)
+        return found
 
     def _standing(self) -> Standing:
         record = self._run.record()
@@ -193,6 +216,7 @@ def serve(registry: CallRegistry, run_of: Callable[[bytes], CopiedRun | None]) -
     registry.serve(
         calls.CopyPages, by_crawl(run_of, lambda run: service.on_copy if (service := service_of(run)) else _none)
     )
+    registry.serve(calls.AskHeld, by_crawl(run_of, lambda run: run.copying.on_held))
     registry.serve(
         calls.StandIn, by_crawl(run_of, lambda run: service.on_stand_in if (service := service_of(run)) else _none)
     )

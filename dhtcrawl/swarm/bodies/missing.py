@@ -4,9 +4,11 @@ A participant that is gone took its archive along. If it comes back within `hold
 every owner looks for copies of its pages whose body lay there, where the crawl makes any, and opens the others again: a
 new generation, from `pending` on.
 
-A node that comes back may lack what the owners of its pages learned meanwhile: that a page has a smaller depth, so that
-its links are to be sent again. Every owner tells it; so does a node that comes to own the page later, or that has
-itself been started since.
+A node that comes back may lack pages: its disk was restored from an older copy, or lost power before all was on it.
+Every owner asks it which of its pages it has, and does with the others as with those of a node that is gone. It may
+also lack what the owners of its pages learned meanwhile: that a page has a smaller depth, so that its links are to be
+sent again. Every owner tells it. Both does a node, too, that comes to own the page later, or that has itself been
+started since: that one asks itself as well.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.ownership import TakeSnapshot
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.swarm.bodies.absences import Absences, Awaited
+from dhtcrawl.swarm.bodies.held_pages import Lacking
 
 RECORDS_A_SCAN = 2_000
 LOOK_EVERY_S = 1.0
@@ -38,6 +41,10 @@ class StandIns(Protocol):
     @property
     def depth_matters(self) -> bool:
         """Whether a page that is found at a smaller depth sends its links again."""
+        ...
+
+    async def lacking(self, pages: list[bytes], /) -> Lacking:
+        """Those of these pages that their nodes lack; nodes that did not answer."""
         ...
 
     async def remind(self, pages: list[bytes], /) -> set[str]:
@@ -96,7 +103,7 @@ class MissingBodies:
         """Look after absent nodes, until cancelled."""
         while True:
             self._changed.clear()
-            await self._remind()
+            await self._meet_again()
             absent = self._absences.absent()
             if self._absences.review(absent, self._clock.monotonic()):
                 self._copies.holders_changed()
@@ -127,22 +134,36 @@ class MissingBodies:
     def _is_absent(self, node: str) -> bool:
         return node in self._absences.absent()
 
-    async def _remind(self) -> None:
-        """Tell nodes that are back what the records of our pages there say, where their depths count."""
-        # Nodes that come back during the scan are told by the next one.
+    async def _meet_again(self) -> None:
+        """Look after our pages at nodes that are back; those that do not answer are met again."""
+        # Nodes that come back during the scan are met by the next one.
         nodes = set(self._absences.back)
         self._absences.back.clear()
-        if not nodes or not self._copies.depth_matters:
+        if not nodes:
             return
         self._looking = True
-        untold = set[str]()
+        again = set[str]()
         async for keys in self._pages_at(nodes):
             if keys:
-                found = await self._copies.remind(keys)
-                untold |= found
+                found = await self._compared(keys)
+                again |= found
                 nodes -= found
-        self._absences.back |= dict.fromkeys(sorted(untold))
+        # One that is gone by now is back once it is there.
+        self._absences.back |= dict.fromkeys(node for node in sorted(again) if not self._is_absent(node))
         self._looking = False
+
+    async def _compared(self, keys: list[bytes]) -> set[str]:
+        """See to the pages, of these, that their nodes lack, and tell what the records say, where their depths count.
+
+        Returns:
+            The nodes with which this did not succeed.
+        """
+        lacking = await self._copies.lacking(keys)
+        again = set(lacking.silent)
+        for node, lacked in lacking.pages.items():
+            if await self._see_to(node, lacked) < len(lacked):
+                again.add(node)
+        return again | await self._copies.remind(keys) if self._copies.depth_matters else again
 
     async def _pages_at(self, nodes: Set[str]) -> AsyncIterator[list[bytes]]:
         """The keys of our pages that lie at these nodes, a part of the store at a time."""

@@ -109,6 +109,22 @@ class StandIn(CallArgs[PagesFound], name="stand_in_pages", timeout_s=15.0, reply
         return "" if {found.key for found in reply.found} <= set(self.keys) else "found"
 
 
+class PagesHeld(WireMap):
+    """Answer to `held_pages`."""
+
+    held: Annotated[bytes, octets_up_to(KEYS_MAX, 1), "a byte for each, 1 where that node has the page"]
+
+
+class AskHeld(CallArgs[PagesHeld], name="held_pages", timeout_s=15.0):
+    """An owner asks a node that was away which of its pages it has: its disk may be older. Refused: `unknown-crawl`."""
+
+    crawl: Crawl
+    keys: TaskKeys
+
+    def misfit(self, reply: PagesHeld) -> str:
+        return "" if len(reply.held) == len(self.keys) else "held"
+
+
 class Adopt(CallArgs[Done], name="adopt", timeout_s=3600.0):
     """A node that leaves has its heir take over its pages; answered once all are on its disk, and members know.
 
