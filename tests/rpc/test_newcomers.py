@@ -6,7 +6,9 @@ import asyncio
 from dataclasses import replace
 from random import Random
 
-from dhtcrawl.rpc.membership.hello import MemberRecord
+import pytest
+
+from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
 from dhtcrawl.rpc.membership.member_parts import AskingOrder
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers
 from dhtcrawl.rpc.membership.members import HEARSAY_MAX
@@ -97,6 +99,21 @@ async def test_rows_without_their_nodes_key_admit_nobody_whoever_tells_them() ->
         assert [len(each.view.members) for each in nodes] == [3, 3, 3]
         assert len(newcomer.view.members) == 1
         assert newcomer.counters.unsigned == len(forged)
+
+
+@pytest.mark.parametrize("state", [NodeState.SUSPECTED, NodeState.LEFT, NodeState.DEAD])
+async def test_what_a_stranger_says_of_the_node_that_it_asks_changes_nothing_there(state: NodeState) -> None:
+    async with swarm(1, Weather()) as s:
+        nodes = await s.grow(3)
+        await s.until_agreed(10)
+        us, member = nodes[0], nodes[1].members.me.id
+        before = us.members.me
+        said = ExchangeMembers((before.turned(state).row(),), b"", 1_000)
+        us.answer_members(b"stranger" + bytes(12), said)
+        assert us.members.me == before
+        assert s.declared_dead == []
+        us.answer_members(member, said)
+        assert us.members.me.epoch > before.epoch, "a member may say so, and is refuted"
 
 
 async def test_one_socket_is_one_member_however_many_keys_it_has() -> None:

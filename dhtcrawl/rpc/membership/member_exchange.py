@@ -59,16 +59,23 @@ class MemberExchange:
         self.counters = counters
         self._heard = heard
 
-    def learn(self, rows: Any, sender: bytes | None, sees: int = 0, *, news: bool = True) -> None:
-        """Take in rows that a node sent, as far as they are any; of an unknown node, as if it was where we are."""
+    def learn(self, rows: Any, sender: bytes | None, sees: int = 0, *, news: bool = True, of_us: bool = True) -> None:
+        """Take in rows that a node sent, as far as they are any; of an unknown node, as if it was where we are.
+
+        Without `of_us` what they say of this node does not count.
+        """
         known = None if sender is None else self._members.get(sender)
         records, bad = parse_records(rows, (known or self._members.me).host, ROWS_A_CALL_MAX)
         self.counters.bad_rows += bad
+        if not of_us:
+            records = [record for record in records if record.id != self._members.me.id]
         learned = self._members.learn(records, self._clock.monotonic(), sender=sender, sees=sees, news=news)
         self._heard(learned, known)
 
     def answer(self, asker: bytes, asked: ExchangeMembers) -> MemberRows:
-        self.learn(asked.rows, asker, asked.sees)
+        # Anybody may ask. What one that never was a member says of this node would have it refute, or join again; who
+        # took it for dead says so when this node asks.
+        self.learn(asked.rows, asker, asked.sees, of_us=self._members.get(asker) is not None)
         return self._page(asked.cursor)
 
     async def with_(self, address: Address, node_id: bytes, *, news: bool = True) -> bool:
