@@ -2,8 +2,8 @@
 
     compare(range)   digests of 256 parts of it, ours and the peer's
         equal                    nothing moves
-        few records of ours      exchange: the peer's page is merged in here;
-                                 what it lacks, or has in an earlier state, is pushed
+        few records of ours      exchange, with what lies near: the peer's page is merged
+                                 in here; what it lacks, or has in an earlier state, is pushed
         many, none at the peer   pushed
         many at both             compare(part)
 
@@ -35,6 +35,9 @@ BITS = 8
 # would cost as much as the page, and one more round trip.
 FEW = 64
 BEYOND = 16  # how many records more than ours a page of a part may have
+# So many equal records between two parts that differ are exchanged with them: a further request would cost both ends no
+# less, and a round trip.
+GAP_RECORDS_MAX = 32
 PAGE_BYTES_MAX = RECORDS_BYTES_MAX
 # A peer scans 100,000 records for an answer, so an honest one does not send more empty pages in a row.
 EMPTY_PAGES_MAX = 100
@@ -207,7 +210,7 @@ class RangeSync:
 def plan(first: bytes, last: bytes, ours: Digests, theirs: bytes) -> list[SyncStep]:
     """What to do in the parts of a range whose digests differ, in key order.
 
-    Neighbouring parts with few records are exchanged together.
+    Parts with few records that are neighbours, or nearly, are exchanged together.
     """
     packed = ours.pack(BITS)
     if packed == theirs:
@@ -219,7 +222,7 @@ def plan(first: bytes, last: bytes, ours: Digests, theirs: bytes) -> list[SyncSt
         if theirs[bounds] != packed[bounds]:
             planner.differs(number, part, empty_there=theirs[bounds] == bytes(DIGEST_BYTES))
         elif part is not None:
-            planner.close()  # equal parts do not move
+            planner.equals(number, part)
     planner.close()
     return planner.steps
 
@@ -232,6 +235,7 @@ class _Planner:
         self._first = first
         self._last = last
         self._small: list[tuple[int, int, int]] = []  # (low, high, count) of parts that are exchanged together
+        self._gap: list[tuple[int, int, int]] = []  # of equal ones behind these, which move if another comes near
 
     def differs(self, number: int, part: Part | None, *, empty_there: bool) -> None:
         """A part has other records at the peer than here; `part` is None where none are here."""
@@ -251,10 +255,19 @@ class _Planner:
         self._add(Act.COMPARE, alone, alone, part.count)
         self._exchange(alone + 1, high, 0)
 
+    def equals(self, number: int, part: Part) -> None:
+        """A part has the same records at both: it moves where few of these lie between two that do."""
+        if self._small:
+            low, high = part_bounds(self._first, self._last, BITS, number)
+            self._gap.append((low, high, part.count))
+            if _records(self._gap) > GAP_RECORDS_MAX:
+                self.close()
+
     def close(self) -> None:
         """Exchange the small parts gathered so far, without the parts to come."""
+        self._gap.clear()
         if self._small:
-            count = sum(known for _, _, known in self._small)
+            count = _records(self._small)
             self.steps.append(self._step(Act.EXCHANGE, self._small[0][0], self._small[-1][1], count))
             self._small.clear()
 
@@ -263,10 +276,11 @@ class _Planner:
         self.steps.append(self._step(act, low, high, count))
 
     def _exchange(self, low: int, high: int, count: int) -> None:
-        if sum(known for _, _, known in self._small) + count > ITEMS_MAX:
+        if _records(self._small) + _records(self._gap) + count > ITEMS_MAX:
             self.close()
         if low <= high:
-            self._small.append((low, high, count))
+            self._small += [*self._gap, (low, high, count)]
+            self._gap.clear()
 
     def _step(self, act: Act, low: int, high: int, count: int) -> SyncStep:
         if self._first != self._last:
@@ -275,6 +289,10 @@ class _Planner:
         # the key before the part, or the placement itself, which comes before all its keys.
         after = self._first if low == 0 else self._first + _number(low - 1)
         return SyncStep(act, self._first, self._last, after, self._first + _number(high), count)
+
+
+def _records(parts: list[tuple[int, int, int]]) -> int:
+    return sum(count for _, _, count in parts)
 
 
 async def push(
