@@ -139,7 +139,7 @@ def well_formed(make: Make) -> None:
         _breaks(
             policy,
             did=f"says of itself: {error}",
-            expected="candidates_max and failures_max to be whole numbers from 1 on",
+            expected="what dhtcrawl.policy.seam.Policy has there: its settings, and whole numbers from 1 on",
             why=NOT_MADE,
         )
     except Exception as error:

@@ -24,6 +24,7 @@ from dhtcrawl.policy.seam import (
     Planner,
     Policy,
     PolicyTask,
+    Settings,
 )
 from dhtcrawl.policy.xor import Xor
 
@@ -43,7 +44,7 @@ class Guard(Policy):
         Raises:
             ConfigError: it says nonsense of itself.
         """
-        super().__init__(inner.settings)
+        super().__init__(_settings(inner))
         self.inner = inner
         self.made_planner: Planner | None = None  # made with it
         self.candidates_max = _count(inner, "candidates_max")
@@ -54,7 +55,7 @@ class Guard(Policy):
         self.faults = 0  # ever
         self._faults_told = 0
         self._in_a_row = Counter[str]()  # by method
-        self._xor = Xor(inner.settings)
+        self._xor = Xor(self.settings)
 
     @property
     def pinned(self) -> bool:  # type: ignore[override]
@@ -142,6 +143,16 @@ class Guard(Policy):
             log.error(
                 "policy %s is not asked any more (%s); the crawl goes on under xor", self.inner.name, self.given_up
             )
+
+
+def _settings(policy: Policy) -> Settings:
+    found: object = policy.settings
+    if not isinstance(found, Settings):
+        raise ConfigError(
+            f"policy {policy.name}: settings is of type {type(found).__name__}; leave there what "
+            "super().__init__(settings) puts there, and keep your own under another name"
+        )
+    return found
 
 
 def _count(policy: Policy, name: str) -> int:

@@ -173,6 +173,13 @@ class Unset(Forgetful):
         self.slow = set[bytes]()
 
 
+class Own(Forgetful):
+    """Keeps its own where its settings are."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = {"batch": 10}  # type: ignore[assignment]
+
+
 BROKEN: list[tuple[contract.Part, type[Policy], str, str, str]] = [
     (
         contract.deterministic, ByChance,
@@ -240,6 +247,10 @@ BROKEN: list[tuple[contract.Part, type[Policy], str, str, str]] = [
     (
         contract.well_formed, Many, "candidates_max is 'all'",
         "whole numbers from 1 on", "as if the crawl had none",
+    ),
+    (
+        contract.well_formed, Own, "says of itself: policy : settings is of type dict",
+        "its settings", "as if the crawl had none",
     ),
     (
         contract.well_formed, Unset, "cannot be asked: AttributeError: 'Unset' object has no attribute 'settings'",

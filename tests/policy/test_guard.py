@@ -110,6 +110,13 @@ def test_a_policy_that_asks_for_nonsense_is_not_made(name: str, value: object) -
         Guard(odd)
 
 
+def test_a_policy_that_keeps_its_own_under_the_name_of_its_settings_is_not_made() -> None:
+    odd: Any = Odd(lambda task, candidates: [])
+    odd.settings = {"batch": 10}
+    with pytest.raises(ConfigError, match=r"policy odd: settings is of type dict; .* keep your own under another name"):
+        Guard(odd)
+
+
 @pytest.mark.parametrize("value", ["many", 0, -1, 2.5, True])
 def test_a_number_of_recalls_is_a_number_or_there_is_none(value: Any) -> None:
     odd = Odd(lambda task, candidates: [])

@@ -21,12 +21,19 @@ from dhtcrawl.policy.xor import Xor
 
 class Mine(Xor):
     name, planner = "mine", Rates
+
+class Own(Xor):
+    name = "own"
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.settings = {"batch": 10}
 """
 
 
 @pytest.fixture(autouse=True)
 def _mine(installed: Install) -> None:
-    installed("policy_to_make", SOURCE, mine="policy_to_make:Mine")
+    installed("policy_to_make", SOURCE, mine="policy_to_make:Mine", own="policy_to_make:Own")
 
 
 def record(policy: str, types: Mapping[str, str] = {}) -> CrawlRecord:
@@ -78,3 +85,9 @@ async def test_one_that_is_never_made_is_gone_on_without(caplog: pytest.LogCaptu
     policies = Policies(node(0), Aside(hangs=True))
     typed = await policies.of(record("mine", {"a.example": "meta"}))
     assert made(typed, policies) == ("xor", "Types"), "hosts are asked by their type of nodes all the same"
+
+
+async def test_one_that_took_the_place_of_its_settings_is_gone_on_without(caplog: pytest.LogCaptureFixture) -> None:
+    policies = Policies(node(0), Aside(hangs=False))
+    assert made(await policies.of(record("own")), policies) is None
+    assert "policy own cannot be made here (policy own: settings is of type dict;" in caplog.text
