@@ -299,7 +299,7 @@ def _ranked(
 ) -> list[bytes]:
     try:
         # One that never ends, such as a cycle of the nodes, is seen to rank them twice.
-        ranked = list(islice(policy.rank(task(number, failed), candidates, now), 2 * len(candidates) + 1))
+        ranked = list(islice(policy.rank(task(number, failed), list(candidates), now), 2 * len(candidates) + 1))
     except Exception as error:
         _breaks(
             policy,

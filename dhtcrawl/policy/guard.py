@@ -85,8 +85,8 @@ class Guard(Policy):
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         if not self.given_up:
             try:
-                # One that never ends, such as a cycle of the nodes, is nonsense as well.
-                ranked = list(islice(self.inner.rank(task, candidates, now), len(candidates) + 1))
+                # One that never ends, such as a cycle of the nodes, is nonsense as well. The list is its own to use up.
+                ranked = list(islice(self.inner.rank(task, list(candidates), now), len(candidates) + 1))
             except BaseException as error:  # whatever another package's code throws
                 self._fault("rank", error)
             else:

@@ -17,7 +17,7 @@ from dhtcrawl.policy.choice import choose
 from dhtcrawl.policy.contract import node, nodes, settings, task
 from dhtcrawl.policy.dynamic import Dynamic
 from dhtcrawl.policy.guard import FAULTS_MAX, Guard
-from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Outcome, Policy, PolicyTask, TaskResult
+from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Outcome, Policy, PolicyTask, TaskResult, failed_last
 from dhtcrawl.policy.xor import Xor
 
 OUTCOME = Outcome(node(1), "a.test", TaskResult.PAGE, 1.0)
@@ -99,6 +99,24 @@ def test_to_leave_candidates_out_is_no_fault() -> None:
     guard = Guard(Odd(lambda task, candidates: []))
     assert guard.rank(task(1), nodes(5), 0.0) == []
     assert not guard.faults
+
+
+class TakesOut(Policy):
+    """Ranks nodes by taking one after the other out of what it is given."""
+
+    name = "takes-out"
+
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        left: Any = candidates
+        left.sort(key=lambda each: each.node)
+        return failed_last([left.pop(0).node for _ in range(len(left))], task.failed)
+
+
+def test_a_policy_may_use_up_the_list_of_candidates() -> None:
+    guard, there = Guard(TakesOut(settings())), nodes(5)
+    assert guard.rank(task(1), there, 0.0) == sorted(each.node for each in there)
+    assert (guard.faults, len(there)) == (0, 5)
+    contract.total(lambda: TakesOut(settings()))
 
 
 @pytest.mark.parametrize("name", ["candidates_max", "failures_max"])
