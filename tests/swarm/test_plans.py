@@ -18,7 +18,7 @@ from dhtcrawl.policy.seam import Planner
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.store.plan_counters import MadeBy
-from dhtcrawl.swarm.assignment.plans import EVERY_S, HURRY_S, PLANS_WITHIN_S, Plans
+from dhtcrawl.swarm.assignment.plans import EVERY_S, HURRY_S, PLANS_WITHIN_S, REST_TIMES, Plans
 from dhtcrawl.swarm.calls.assignment import PLAN_EPOCH_MAX, ReportPlan
 from swarm.fake_peers import node, view_of
 
@@ -58,6 +58,7 @@ class PlansBench(Bench):
         self.rate = 1.0
         self.answers = asyncio.Event()  # cleared: the planner's thread hangs
         self.answers.set()
+        self.takes_s = 0.1
         self.planner = planner
         self.plans = Plans(
             crawl,
@@ -70,7 +71,7 @@ class PlansBench(Bench):
         )
 
     async def aside(self, work: Callable[[], Any]) -> Any:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(self.takes_s)
         await self.answers.wait()
         return work()
 
@@ -308,8 +309,28 @@ async def test_a_planner_that_hangs_is_not_asked_again_before_it_is_back(caplog:
         assert world.planner.asked == 0
         world.answers.set()
         await asyncio.sleep(2 * EVERY_S)
-        assert world.adopted
+        assert world.adopted == [(1, {"weights": {OWN: 1.0}})], "late, but there"
+        assert world.planner.asked == 1, "it rests"
+        world.rate = 2.0
+        await asyncio.sleep(REST_TIMES * PLANS_WITHIN_S)
         assert world.planner.asked >= 2
+        assert world.adopted[1:] == [(2, {"weights": {OWN: 2.0}})]
+
+
+async def test_a_planner_that_always_takes_longer_than_it_may_plans_all_the_same_and_rests() -> None:
+    class Anew(Rates):
+        def plan(self, nodes: Any, before: Any, now: float) -> dict[str, Any]:
+            self.asked += 1
+            return {"plan": self.asked}
+
+    async with a_world(crawl_of(OWN), Anew()) as world:
+        world.takes_s = 1.5 * PLANS_WITHIN_S
+        await asyncio.sleep(world.takes_s + EVERY_S)
+        assert world.adopted == [(1, {"plan": 1})]
+        await asyncio.sleep(REST_TIMES * PLANS_WITHIN_S)
+        assert len(world.adopted) == 1, "it rests"
+        await asyncio.sleep(world.takes_s + 2 * EVERY_S)
+        assert world.adopted[1:] == [(2, {"plan": 2})]
 
 
 @pytest.mark.parametrize("report", [b"", msgpack.packb([]), msgpack.packb({})[:-1] + b"\xc1"])

@@ -61,7 +61,10 @@ class Plan(NamedTuple):
 
 
 class PlannerRun:
-    """Runs the planner of a crawl off the event loop, one plan at a time, and logs once what is wrong with it."""
+    """Runs the planner of a crawl off the event loop, one plan at a time, and logs once what is wrong with it.
+
+    A plan that is late is the answer to the next question: a planner that is slow, as for many nodes, makes plans, too.
+    """
 
     def __init__(self, crawl_id: bytes, planner: Planner, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
         """`aside(function)` runs it on a thread that is not waited for at the end."""
@@ -69,34 +72,32 @@ class PlannerRun:
         self._planner = planner
         self._aside = aside
         self._thinking: asyncio.Future[Any] | None = None
+        self._began_at = 0.0
         self._said = ""
-        self.took_s = 0.0  # the last plan
+        self.took_s = 0.0  # the last plan; at most `PLANS_WITHIN_S`, as its thread may have been suspended
 
     @property
     def busy(self) -> bool:
         """Whether the planner is still at work on its last plan."""
-        return self._thinking is not None
+        return self._thinking is not None and not self._thinking.done()
 
     async def plan(self, nodes: Mapping[bytes, Table], before: Table, now: float) -> Table | None:
         """A table of these reports, as the others get it: with tuples for lists; None where there is none to send."""
         loop = asyncio.get_running_loop()
-        work, began_at = partial(_made, self._planner, nodes, before, now), loop.time()
-        self._thinking = asyncio.ensure_future(self._aside(work))
+        if self._thinking is None:
+            self._began_at = loop.time()
+            self._thinking = asyncio.ensure_future(self._aside(partial(_made, self._planner, nodes, before, now)))
         done, _ = await asyncio.wait({self._thinking}, timeout=PLANS_WITHIN_S)
         if not done:
             self._say(f"its planner has not answered for {PLANS_WITHIN_S:g} s")
-            self._thinking.add_done_callback(self._came_late)
             return None
         packed, why = self._thinking.result()
-        self._thinking, self.took_s = None, loop.time() - began_at
+        self._thinking, self.took_s = None, min(loop.time() - self._began_at, PLANS_WITHIN_S)
         table = unpacked(packed, PLAN_TABLE_BYTES_MAX)
         if why or table is None:
             self._say(why or f"its planner's table cannot be sent, {len(packed):,} bytes")
             return None
         return table
-
-    def _came_late(self, _: object) -> None:
-        self._thinking = None
 
     def _say(self, why: str) -> None:
         if why != self._said:
@@ -224,7 +225,7 @@ class Plans:
             if self._lead.since is not None:
                 self._lead.reports[self._peers.node_id] = self._report()
                 await self._make_plan()
-                pause_s = max(PAUSE_S, REST_TIMES * self._planner.took_s)
+                pause_s = max(PAUSE_S, REST_TIMES * self._planner.took_s * (not self._planner.busy))
             elif coordinator is not None:
                 self._lead.reports.clear()
                 await self._ask(coordinator.id)
