@@ -16,6 +16,7 @@ from dhtcrawl.policy.contract import node, settings
 from dhtcrawl.policy.gnp.landmarks import well_apart
 from dhtcrawl.policy.gnp.planner import SIGHTS_MIN, Atlas
 from dhtcrawl.policy.gnp.policy import FORGIVEN_S, TOLD_S, Gnp
+from dhtcrawl.policy.gnp.space import ROUNDS, Array
 from dhtcrawl.policy.seam import BATCH, Candidate, Outcome, Planner, PolicyTask, TaskResult
 
 # What a node of another version, or a hostile one, may report.
@@ -248,6 +249,30 @@ def test_a_site_that_few_have_seen_has_no_place() -> None:
     nodes = {node(i): {"rtts": rtts, "probes": {"a.test": 0.1} if i < SIGHTS_MIN - 1 else {}} for i in range(5)}
     assert Atlas().plan(nodes, {}, 0.0)["sites"] == {}
     assert Atlas().plan({node(0): {}}, {}, 0.0) == {}
+
+
+def test_places_of_hundreds_of_nodes_take_no_more_samples_than_those_of_a_hundred(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    samples: list[int] = []
+
+    def counted(pairs: Array, rtts: Array, count: int, rng: object, *, rounds: int = ROUNDS) -> Array:
+        samples.append(len(pairs) * rounds)
+        return np.zeros((count, 2))
+
+    monkeypatch.setattr("dhtcrawl.policy.gnp.space.vivaldi", counted)
+    for count in (90, 300):
+        rtts = {node(number): 0.1 for number in range(count)}
+        Atlas().plan({who: {"rtts": rtts} for who in rtts}, {}, 0.0)
+    assert samples[0] == 90 * 89 * ROUNDS
+    assert samples[1] < 1.1 * samples[0]
+
+
+def test_all_of_many_nodes_have_a_place_where_each_reports_the_same_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dhtcrawl.policy.gnp.planner.PAIRS_MAX", 300)
+    ids = sorted(node(number) for number in range(40))
+    table = Atlas().plan({who: {"rtts": dict.fromkeys(ids[:20], 0.1)} for who in ids}, {}, 0.0)
+    assert table["nodes"].keys() == set(ids)
 
 
 @pytest.mark.parametrize("planner", [Rates, Split, Atlas])

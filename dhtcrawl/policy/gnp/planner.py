@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from hashlib import sha256
 from heapq import nsmallest
+from itertools import islice
 from math import dist
 from typing import Any
 
@@ -23,6 +24,9 @@ Place = tuple[float, ...]
 
 SIGHTS_MIN = 3  # measurements of a site: with fewer its place is a guess
 PAIRS_MAX = 100_000
+# Vivaldi goes through the pairs again and again, fewer times where there are more: of 90 nodes and of 1,000 in some
+# seconds. A node has moved a few hundred times then, after which its place is hardly off by less.
+SAMPLES_MAX = 500_000
 FARTHER = 1.25  # so many times as far as another, the first node of a site is not its nearest any more
 SITES_MAX = 20_000
 SPACES = ("vivaldi", "landmarks")
@@ -40,7 +44,7 @@ class Atlas(Planner):
             import numpy as np
 
             from dhtcrawl.policy.gnp.landmarks import by_landmarks
-            from dhtcrawl.policy.gnp.space import embed, vivaldi
+            from dhtcrawl.policy.gnp.space import ROUNDS, embed, vivaldi
         except ImportError as error:
             raise ConfigError(f"crawl.policy: gnp {EXTRA}") from error
         ids = sorted(nodes)
@@ -51,7 +55,9 @@ class Atlas(Planner):
         rng = np.random.default_rng(int.from_bytes(sha256(b"".join(ids)).digest()[:8], "big"))
         found = by_landmarks(pairs, rtts, len(ids), rng) if self.options.get("space") == "landmarks" else None
         if found is None:
-            found = vivaldi(np.array(pairs), np.array(rtts), len(ids), rng), _measured(pairs, len(ids)), []
+            rounds = min(ROUNDS, max(SAMPLES_MAX // len(pairs), 1))
+            spread = vivaldi(np.array(pairs), np.array(rtts), len(ids), rng, rounds=rounds)
+            found = spread, _measured(pairs, len(ids)), []
         points, placed, marks = found
         sights = _sights(nodes, index, placed)
         sites: dict[str, list[float]] = {}
@@ -68,16 +74,20 @@ class Atlas(Planner):
 def _between(
     nodes: Mapping[bytes, Mapping[str, Any]], index: Mapping[bytes, int]
 ) -> tuple[list[tuple[int, int]], list[float]]:
-    """Pairs of nodes by their numbers, `PAIRS_MAX` at most, and the seconds that each pair measured.
+    """Pairs of nodes by their numbers, and the seconds that each pair measured.
+
+    Of `PAIRS_MAX` that nodes have measured, each node has as many. They are the first by their ids, at every node:
+    landmarks are to be measured from each other.
 
     Where only one of two has measured the other, as while not all have reported, it counts for both: a sample moves the
     first of its pair, and who is the first of none would stay anywhere.
     """
     found: dict[tuple[int, int], float] = {}
+    most = max(PAIRS_MAX // max(len(index), 1), 2)
     for node, number in index.items():
-        for other, seconds in sorted(_times(nodes[node], "rtts", bytes).items()):
-            if other in index and other != node and len(found) < PAIRS_MAX:
-                found[number, index[other]] = seconds
+        known = sorted(_times(nodes[node], "rtts", bytes).items())
+        there = ((index[other], seconds) for other, seconds in known if other in index and other != node)
+        found |= {(number, other): seconds for other, seconds in islice(there, most)}
     for (one, other), seconds in list(found.items()):
         found.setdefault((other, one), seconds)
     return list(found), list(found.values())
