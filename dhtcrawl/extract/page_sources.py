@@ -5,7 +5,6 @@ turbohtml reads it (decision 0074) in the tree of a page; what can take long in 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -163,7 +162,7 @@ def _plain(value: Any, depth: int, texts: list[str]) -> Any:
         return {name: _plain(each, depth + 1, texts) for name, each in value.items()}
     if isinstance(value, list):
         return [_plain(each, depth + 1, texts) for each in value]
-    if isinstance(value, int | float) and not (math.isfinite(value) and abs(value) <= INTEGER_MAX):
+    if isinstance(value, int | float) and not abs(value) <= INTEGER_MAX:  # nor is NaN
         value = str(value)
     texts.append(value if isinstance(value, str) else "")
     return value

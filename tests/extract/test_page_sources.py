@@ -37,6 +37,7 @@ def ld(*blocks: str) -> str:
          [("json-ld", ["A"], {}), ("json-ld", [], {"t": True})]),
         (ld('{"big": 99999999999999999999, "far": 1e999}'),
          [("json-ld", [], {"big": "99999999999999999999", "far": "inf"})]),
+        (ld('{"huge": -' + "9" * 400 + "}"), [("json-ld", [], {"huge": "-" + "9" * 400})]),
         ("<p itemscope itemtype='http://s/A' itemid=x><a itemprop=url href=/y>z</a><b itemprop=n>1</b><b itemprop=n>2",
          [("microdata", ["http://s/A"], {"@id": "x", "url": "http://shop.example/y", "n": ["1", "2"]})]),
         ("<div itemscope><div itemprop=o itemscope itemtype=B><meta itemprop=p content=3>",
