@@ -349,8 +349,8 @@ class _PageReader:
         if text is None:
             return []
         self._take((text,), len(text))
-        if field.collapses:
-            text = " ".join(text.split())
+        if field.collapses or field.strips:
+            text = " ".join(text.split()) if field.collapses else text.strip()
             self._chars_left -= len(text) + 1  # it is no longer than before
             return [text] if text else []
         texts = [text]

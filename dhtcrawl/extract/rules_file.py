@@ -63,8 +63,13 @@ class Field:
 
     @property
     def collapses(self) -> bool:
-        """Whether its transforms are those that it has where a rule says nothing of them."""
+        """Whether its transforms are those that it has where a rule says nothing of them, and it is no URL."""
         return self.transforms is COLLAPSED
+
+    @property
+    def strips(self) -> bool:
+        """The same of a URL."""
+        return self.transforms is STRIPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +167,8 @@ def _field(table: Table, depth: int) -> Field:
             raise table.wrong("lacks 'selector'; it is required where the type is records")
     else:
         take = table.read("take", _take, TEXT)
-        transforms = table.read("transforms", _transforms, COLLAPSED)
+        # In a URL two spaces are not one, and a line break is none (URL, "basic URL parser").
+        transforms = table.read("transforms", _transforms, STRIPPED if kind == "url" else COLLAPSED)
         field = Field(name, selectors, take, _TYPES[kind](table), transforms, required, is_list, ())
     table.done()
     return field
@@ -354,6 +360,7 @@ def _as_list(function: Callable[[str], str], text: str) -> list[str]:
 
 
 COLLAPSED: Final = (_of_simple("collapse"),)
+STRIPPED: Final = (_of_simple("strip"),)
 
 
 def _with_literal(function: Callable[[str, str], list[str]], literal: str, text: str) -> list[str]:

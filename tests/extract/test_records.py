@@ -59,6 +59,9 @@ from .made_rules import URL, found, rules, toml, value
         ("<p>2026-W06-2", {"selector": "p", "type": "date"}, "2026-02-03"),
         ("<p>2/3/26", {"selector": "p", "type": "date", "format": ["%d.%m.%Y", "%m/%d/%y"]}, "2026-02-03"),
         ("<a href=' ../x?ü#y'>", {"selector": "a", "take": "@href", "type": "url"}, "http://shop.example/x?%C3%BC"),
+        ("<a href='my  file.pdf'>", {"selector": "a", "take": "@href", "type": "url"}, f"{URL[:-1]}my%20%20file.pdf"),
+        ("<a href='\n/a\nb\n'>", {"selector": "a", "take": "@href", "type": "url"}, "http://shop.example/ab"),
+        ("<a href=' '>", {"selector": "a", "take": "@href", "type": "url"}, None),
         ("<base href=/b/><a href=x>", {"selector": "a", "take": "@href", "type": "url"}, "http://shop.example/b/x"),
         (
             "<ul><li><b>a</b><i>1</i><li><b>b</b></ul>",
