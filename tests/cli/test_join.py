@@ -231,6 +231,7 @@ def test_on_loopback_the_admin_port_may_ask_for_a_token() -> None:
     [
         "8468", "127.0.0.1", "::1:8468", "[::1]", "[::1]:", "a b:1", "127.0.0.1:65536", "[g::]:1", "http://a:1", "a:1/",
         "a" * 254 + ":1", "[127.0.0.1]:1", "é.example:1", "-:-1",
+        "a..example:1", ".a.example:1", "a" * 64 + ".example:1",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("option", ["--listen", "--bootstrap", "--advertise", "--admin"])
@@ -242,7 +243,7 @@ def test_what_is_no_address_is_told_what_one_is(option: str, text: str, here: He
 
 
 def test_an_address_is_written_as_it_is_read() -> None:
-    for text in ("127.0.0.1:8468", "[::1]:8468", "node.example.org:0", "[2001:db8::7]:65535"):
+    for text in ("127.0.0.1:8468", "[::1]:8468", "node.example.org:0", "a_b.example.:1", "[2001:db8::7]:65535"):
         assert format_address(parse_address(text)) == text
     assert [is_loopback(host) for host in ("127.1.2.3", "::1", "LOCALHOST", "::", "10.0.0.1", "a.localhost")] == [
         True, True, True, False, False, False,
