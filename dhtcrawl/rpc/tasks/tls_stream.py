@@ -50,6 +50,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._above: asyncio.Protocol | None = None
         self._broken = broken
         self._ending = False
+        self._heard_all = False  # the other end has said that nothing follows
         self._unproven_bytes = 0  # that came before the handshake was done
 
     # To the socket
@@ -59,7 +60,9 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._advance()
 
     def data_received(self, data: bytes) -> None:
-        if self._ending:
+        # What follows the other end's last word is ignored (RFC 8446, section 6.1): OpenSSL reads no more of it, so it
+        # would be kept.
+        if self._ending or self._heard_all:
             return
         self._incoming.write(data)
         self._advance()
@@ -156,7 +159,8 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         while not self._ending:
             data = self._tls.read(_RECORD_BYTES_MAX)
             if not data:
-                return  # the other end says no more; TCP's end follows
+                self._heard_all = True  # TCP's end follows
+                return
             assert self._above is not None, "it is made with the handshake"
             self._above.data_received(data)
             # To ask in vain costs more than the rest: OpenSSL's error becomes an exception.
