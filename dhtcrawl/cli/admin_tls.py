@@ -16,6 +16,7 @@ from dhtcrawl.errors import AdminRefused
 
 _CERTIFICATE: Final = "node.admin_cert"
 _KEY: Final = "node.admin_key"
+_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _END: Final = "-----END CERTIFICATE-----"
 
 
@@ -59,9 +60,10 @@ def fingerprint_of(config: Config) -> bytes | None:
         return None
     path = Path(config.node.admin_cert)
     try:
-        text = path.read_text("ascii")
-        # The first is the node's own; after it may come those that signed it.
-        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(text[: text.index(_END)] + _END)).digest()
+        text = path.read_text("latin-1")  # around certificates there may be anything
+        # The first is the node's own, as OpenSSL takes it; after it may come those that signed it.
+        first = text[text.index(_BEGIN) :]
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first[: first.index(_END)] + _END)).digest()
     except OSError as error:
         raise config.refusal(_CERTIFICATE, f" {path}: cannot be read ({_reason(error)}); check the path") from error
     except ValueError as error:

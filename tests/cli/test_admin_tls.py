@@ -77,6 +77,16 @@ def test_the_key_may_be_in_another_file(pem: Path, tmp_path: Path) -> None:
     assert fingerprint_of(apart) == fingerprint_of(config_of(admin_cert=pem))
 
 
+def test_a_certificate_is_found_behind_its_key_or_any_text(pem: Path, tmp_path: Path) -> None:
+    certificates, mark, key = pem.read_text().partition("-----BEGIN PRIVATE KEY-----")
+    for before in (mark + key, "Subject: O = Übungen\n"):  # as of openssl x509 -text
+        other = tmp_path / "other.pem"
+        other.write_text(before + certificates + mark + key)
+        other.chmod(0o600)
+        assert server_context(config_of(admin_cert=other)) is not None
+        assert fingerprint_of(config_of(admin_cert=other)) == fingerprint_of(config_of(admin_cert=pem))
+
+
 def test_a_key_that_others_can_read_is_refused(pem: Path) -> None:
     pem.chmod(0o644)
     with pytest.raises(AdminRefused, match=f"chmod 600 {pem}") as caught:
