@@ -17,6 +17,8 @@ from dhtcrawl.errors import Exit, UsageError
 # What a file says of how far its rotation is, so that no step is done twice.
 _MARK: Final = "# rotation: "
 _MARKED: Final = re.compile(rf"^{_MARK}(\w+)$", re.MULTILINE)
+# And of who was banned since it began, who may have been given the new secret.
+_BANNED_SINCE: Final = re.compile(rf"^{_MARK}banned ([0-9a-f]{{40}})$", re.MULTILINE)
 # The step that a file is at → the one that comes next.
 _NEXT: Final = {"": "accept", "accept": "use", "use": "drop"}
 _NODE: Final = re.compile("[0-9a-fA-F]{40}")
@@ -70,8 +72,7 @@ def rotate(file: str, step: str) -> int:
     ring, text = ring_in(file)
     if file == STDIN:
         raise UsageError("secret rotate: standard input cannot be changed; name a file")
-    marks = _MARKED.findall(text)
-    at = marks[0] if marks else ""
+    at, since = _progress(text)
     expected = _NEXT.get(at, "")
     if len(ring.secrets) != (1 if at == "" else 2) or not expected:
         raise UsageError(
@@ -88,11 +89,11 @@ def rotate(file: str, step: str) -> int:
         after = Ring.of((changed, old), ring.banned)
     else:
         changed, old = ring.secrets
-        after = Ring.of((changed,))  # who was banned does not have it
-    mark = "" if step == "drop" else f"{_MARK}{step}\n"
-    write_secrets(Path(file), mark + after.text(), anew=False)
+        after = Ring.of((changed,), since)  # who was banned before does not have it
+    write_secrets(Path(file), ("" if step == "drop" else _marks(step, since)) + after.text(), anew=False)
     names = {"old": Ring.of((old,)).used.name, "new": Ring.of((changed,)).used.name}
-    tell(f"{file}: {_DONE[step].format(**names)}")
+    stay = "; who was banned since the rotation began stays so" if step == "drop" and since else ""
+    tell(f"{file}: {_DONE[step].format(**names)}{stay}")
     return Exit.COMPLETE
 
 
@@ -114,7 +115,21 @@ def ban(node: str, secret_file: str, lift: bool) -> int:
         raise UsageError("ban: standard input cannot be changed; name a file")
     node_id = bytes.fromhex(node)
     banned = ring.banned - {node_id} if lift else ring.banned | {node_id}
-    mark = "".join(f"{_MARK}{step}\n" for step in _MARKED.findall(text)[:1])
-    write_secrets(Path(secret_file), mark + Ring.of(ring.secrets, banned).text(), anew=False)
+    at, since = _progress(text)
+    since = (since | (banned - ring.banned)) & banned
+    write_secrets(Path(secret_file), _marks(at, since) + Ring.of(ring.secrets, banned).text(), anew=False)
     tell(f"{secret_file}: {node} is {'let in again' if lift else 'banned'}. Copy the file to every other node")
     return Exit.COMPLETE
+
+
+def _progress(text: str) -> tuple[str, frozenset[bytes]]:
+    """How far the rotation of a file is, "" where there is none, and who was banned since it began."""
+    marks = _MARKED.findall(text)
+    return (marks[0] if marks else ""), frozenset(map(bytes.fromhex, _BANNED_SINCE.findall(text)))
+
+
+def _marks(step: str, since: frozenset[bytes]) -> str:
+    """The lines of which `_progress` reads this; none without a rotation."""
+    if not step:
+        return ""
+    return "".join(f"{_MARK}{said}\n" for said in (step, *(f"banned {node.hex()}" for node in sorted(since))))

@@ -12,7 +12,7 @@ from dhtcrawl.errors import SecretRefused, UsageError
 from dhtcrawl.storage.store.files import write_private
 
 STDIN: Final = "-"
-_READ_MAX: Final = 65_536
+_READ_MAX: Final = 131_072  # as many secrets and bans as there may be, and what a rotation says of them
 
 
 def read_secrets(path: str) -> str:

@@ -125,8 +125,26 @@ def test_a_node_is_banned_and_let_in_again_also_in_the_middle_of_a_rotation(here
     assert parse_ring(path.read_text(), "here").banned == {b"\xab" * 20}
     assert "let in again" in here("ban", node.upper(), "--lift", "--secret-file", path).stderr
     assert parse_ring(path.read_text(), "here").banned == frozenset()
-    here("ban", node, "--secret-file", path)
-    assert here("secret", "rotate", path, "drop").code == 0
-    assert parse_ring(path.read_text(), "here").banned == frozenset()
     for wrong in ("ab", "x" * 40):
         assert "is no node id; 'dhtcrawl peers --json' has the ids" in here("ban", wrong, "--secret-file", path).stderr
+
+
+def test_who_is_banned_while_the_secret_is_replaced_stays_so_for_it_may_have_the_new_one(
+    here: Here, tmp_path: Path
+) -> None:
+    path, before, meanwhile, later, lifted = tmp_path / "swarm.secret", *(f"{n:040x}" for n in (1, 2, 3, 4))
+    here("secret", "new", path)
+    here("ban", before, "--secret-file", path)
+    here("secret", "rotate", path, "accept")
+    for node in (before, meanwhile, lifted):
+        here("ban", node, "--secret-file", path)
+    here("ban", lifted, "--lift", "--secret-file", path)
+    here("secret", "rotate", path, "use")
+    here("ban", later, "--secret-file", path)
+    assert parse_ring(path.read_text(), "here").banned == {bytes.fromhex(node) for node in (before, meanwhile, later)}
+    dropped = here("secret", "rotate", path, "drop")
+    assert (dropped.code, "who was banned since the rotation began stays so" in dropped.stderr) == (0, True)
+    assert parse_ring(path.read_text(), "here").banned == {bytes.fromhex(node) for node in (meanwhile, later)}
+    for step in ("accept", "use", "drop"):
+        assert here("secret", "rotate", path, step).code == 0
+    assert parse_ring(path.read_text(), "here").banned == frozenset()
