@@ -11,7 +11,7 @@ import click
 
 from dhtcrawl.cli.main import tell
 from dhtcrawl.cli.secret_file import STDIN, ring_in, write_secrets
-from dhtcrawl.closed.secret import SECRET_BYTES, Ring, secret_text
+from dhtcrawl.closed.secret import SECRET_BYTES, Ring, parse_ring, secret_text
 from dhtcrawl.errors import Exit, UsageError
 
 # What a file says of how far its rotation is, so that no step is done twice.
@@ -114,10 +114,14 @@ def ban(node: str, secret_file: str, lift: bool) -> int:
     if secret_file == STDIN:
         raise UsageError("ban: standard input cannot be changed; name a file")
     node_id = bytes.fromhex(node)
+    if lift and node_id not in ring.banned:
+        raise UsageError(f"{secret_file}: {node} is not banned there; its lines that begin with 'ban' name who is")
     banned = ring.banned - {node_id} if lift else ring.banned | {node_id}
     at, since = _progress(text)
     since = (since | (banned - ring.banned)) & banned
-    write_secrets(Path(secret_file), _marks(at, since) + Ring.of(ring.secrets, banned).text(), anew=False)
+    after = Ring.of(ring.secrets, banned).text()
+    parse_ring(after, secret_file)  # or no node could read it, nor any command
+    write_secrets(Path(secret_file), _marks(at, since) + after, anew=False)
     tell(f"{secret_file}: {node} is {'let in again' if lift else 'banned'}. Copy the file to every other node")
     return Exit.COMPLETE
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dhtcrawl.cli.secret_file import read_secrets
-from dhtcrawl.closed.secret import parse_ring
+from dhtcrawl.closed.secret import BANNED_MAX, parse_ring
 
 from .conftest import Here
 
@@ -148,3 +148,17 @@ def test_who_is_banned_while_the_secret_is_replaced_stays_so_for_it_may_have_the
     for step in ("accept", "use", "drop"):
         assert here("secret", "rotate", path, step).code == 0
     assert parse_ring(path.read_text(), "here").banned == frozenset()
+
+
+def test_no_ban_is_lifted_that_there_is_not_and_none_is_one_too_many(here: Here, tmp_path: Path) -> None:
+    path = tmp_path / "swarm.secret"
+    here("secret", "new", path)
+    nodes = [f"{n:040x}" for n in range(BANNED_MAX)]
+    here("ban", nodes[0], "--secret-file", path)
+    done = here("ban", nodes[1], "--lift", "--secret-file", path)
+    assert (done.code, f"{path}: {nodes[1]} is not banned there" in done.message()) == (2, True)
+    path.write_text(path.read_text() + "".join(f"ban {node}\n" for node in nodes))
+    before = path.read_text()
+    done = here("ban", "ab" * 20, "--secret-file", path)
+    assert (done.code, f"{BANNED_MAX + 1} banned nodes; at most {BANNED_MAX}" in done.message()) == (32, True)
+    assert path.read_text() == before
