@@ -9,7 +9,7 @@ Two kinds of stranger are left, both of them web pages in a browser on this mach
 - **DNS rebinding**: the page's own host name comes to point here, so that it
   may read what we answer. Its requests carry that name in `Host`; only
   loopback names, the address we were told to listen on, and, where we listen
-  on every address, IP addresses are answered.
+  on every address or on that of a name, IP addresses are answered.
 - **CSRF**: the page sends a form here without being able to read the answer.
   Such requests carry the page's `Origin` (Fetch, 3.1); anything but GET and
   HEAD is refused unless that is our own. Commands send no `Origin`.
@@ -81,7 +81,9 @@ def may_name(host: str, bound: str) -> bool:
     """Whether a request may call us `host`, when we listen on `bound`."""
     if is_loopback(host) or host == bound.lower():
         return True
-    return is_wildcard(bound) and ip_of(host) is not None
+    address = ip_of(host)
+    # Which address a name stands for, its name server says; no page of another site has an address for its name.
+    return address is not None and (is_wildcard(bound) or ip_of(bound) in (None, address))
 
 
 def stranger(bound: str) -> Middleware:

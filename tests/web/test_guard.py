@@ -263,6 +263,14 @@ def test_a_node_answers_to_the_name_it_was_told_to_listen_on() -> None:
     assert may_name("node1.example.org", "node1.example.org")
     assert may_name("192.0.2.7", "192.0.2.7")
     assert not may_name("192.0.2.8", "192.0.2.7")
+    assert may_name("2001:db8:0:0::7", "2001:db8::7")
+
+
+def test_a_node_that_was_told_a_name_answers_to_the_address_that_it_says_it_has() -> None:
+    assert may_name("192.0.2.7", "node1.example.org")
+    assert may_name("2001:db8::7", "node1.example.org")
+    assert not may_name("node2.example.org", "node1.example.org")
+    assert not may_name("", "node1.example.org")
 
 
 @given(st.text(max_size=40))
