@@ -250,12 +250,12 @@ async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions, *, encr
         "admin": format_address(admin),
         "pid": os.getpid(),
     }
+    if not (encrypted or is_loopback(admin[0])):
+        tell(f"the admin port {where['admin']} is not encrypted: name a certificate with --admin-cert, or use a tunnel")
     if join.as_json:
         say(json.dumps(where))
         return
     if join.open_swarm:
         tell("this swarm is open: whoever reaches its ports takes part; keep them inside networks you trust")
-    if not (encrypted or is_loopback(admin[0])):
-        tell(f"the admin port {where['admin']} is not encrypted: name a certificate with --admin-cert, or use a tunnel")
     browsers = f"{'https' if encrypted else 'http'}://{where['admin']}/"
     say(f"node {swarm.id.hex()[:12]} at {where['address']}; commands and browsers: {browsers}")

@@ -53,6 +53,19 @@ def test_several_nodes_are_one_swarm_and_leave_together_and_are_the_same_again(
         assert not Path(f"/proc/{node['pid']}").exists()
 
 
+def test_an_admin_port_that_is_not_encrypted_is_told_of_each_node_also_with_json(
+    crawler: Crawler, tmp_path: Path
+) -> None:
+    places = ("--data-dir", tmp_path / "data", "--listen", f"{free_address().rpartition(':')[0]}:0")
+    token = ("--admin", "0.0.0.0:0", "--admin-token-file", tmp_path / "token")
+    with crawler.start("join", "--nodes", "2", "--json", *places, *token) as running:
+        admins = [node["admin"] for node in joined(running, 2)]
+        running.send(signal.SIGTERM)
+        ended = running.wait().ended_with(0)
+    for number, admin in enumerate(admins, 1):
+        assert f"dhtcrawl: node {number}: the admin port {admin} is not encrypted: name a certificate" in ended.stderr
+
+
 def test_a_port_that_is_taken_is_named_and_nothing_goes_on(crawler: Crawler, tmp_path: Path) -> None:
     host = free_address().rpartition(":")[0]
     with socket.create_server((host, 0)) as taken:
