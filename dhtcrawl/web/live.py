@@ -82,8 +82,9 @@ class LiveFigures:
             async with self._taking:
                 if self._sample.number <= seen or now() >= self._next_at:
                     await asyncio.sleep(max(0.0, self._next_at - now()))
-                    self._next_at = now() + EVERY_S
+                    self._next_at = now() + EVERY_S  # also where the viewer who takes it leaves meanwhile
                     self._sample = await self._take()
+                    self._next_at = now() + EVERY_S  # however long it took, those who waited for it have it
                     return self._sample
         return self._sample
 

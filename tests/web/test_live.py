@@ -230,6 +230,28 @@ async def test_one_sampling_a_second_serves_all_viewers_and_none_nobody() -> Non
     assert times_asked(node, "status") == 10
 
 
+async def test_a_sample_that_takes_long_serves_all_viewers_too() -> None:
+    node = FakeNode()
+
+    async def slow() -> list[dict[str, Any]]:
+        await asyncio.sleep(4)  # a coordinator does not answer, say
+        return []
+
+    node.peers = slow  # type: ignore[method-assign]
+    figures = LiveFigures(node)
+
+    async def look() -> None:
+        seen = 0
+        async with figures.viewing(None):
+            for _ in range(3):
+                seen = (await figures.next(seen)).number
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(look())
+    assert times_asked(node, "status") == 3
+
+
 async def test_what_a_viewer_is_told_first_is_not_old() -> None:
     node = FakeNode()
     figures = LiveFigures(node)
