@@ -37,7 +37,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgpack
 from aiohttp import web
@@ -73,6 +73,8 @@ SHUTDOWN_S = 3.0  # for answers under way when the node stops
 PREFIX_CHARS_MIN = 4
 NAME_CHARS_MAX = 255
 _PORT_CHARS = len(":65535")
+
+T = TypeVar("T")
 
 API = "/api/v1"
 _ACTIONS = ("pause", "resume", "stop")
@@ -228,9 +230,7 @@ class Handlers:
 
     async def submit(self, request: web.Request) -> web.Response:
         async with self._bodies.reading(request.content) as body, self._submissions:
-            # Parsing a million URLs takes seconds, and the node has peers to answer.
-            parsed = asyncio.get_running_loop().run_in_executor(None, lambda: submission(_json_in(body)))
-            answer = await self._api.submit(await parsed)
+            answer = await self._api.submit(await _parsed(body, submission))
         return json_response(answer, 201)
 
     async def crawl(self, request: web.Request) -> web.Response:
@@ -246,7 +246,7 @@ class Handlers:
         async with self._bodies.reading(request.content) as body:
             if body and action != "resume":
                 raise ApiError(400, f"{action} takes no body")
-            settings = changes_in(_json_in(body)) if body else None
+            settings = await _parsed(body, changes_in) if body else None
         crawl = await self._crawl_in(request)
         if settings is None:
             return json_response(await self._api.control(crawl, cast(Action, action)))
@@ -257,7 +257,7 @@ class Handlers:
 
     async def decide(self, request: web.Request) -> web.Response:
         async with self._bodies.reading(request.content) as body:
-            decision, urls = decision_in(_json_in(body))
+            decision, urls = await _parsed(body, decision_in)
         return json_response(await self._api.decide(await self._crawl_in(request), decision, urls))
 
     async def host(self, request: web.Request) -> web.Response:
@@ -327,6 +327,11 @@ def _host_in(text: str) -> str | None:
 
 def _octets(data: bytes) -> web.Response:
     return web.Response(body=data, content_type="application/octet-stream")
+
+
+async def _parsed(body: bytearray, read: Callable[[object], T]) -> T:
+    """What `read` makes of the JSON in a body. Ten thousand URLs take a second, and the node has peers to answer."""
+    return await asyncio.get_running_loop().run_in_executor(None, lambda: read(_json_in(body)))
 
 
 def _json_in(body: bytearray) -> Any:

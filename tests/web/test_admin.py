@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -22,7 +23,7 @@ from dhtcrawl.crawl.url_story import url_story
 from dhtcrawl.errors import ConfigError, StorageError, StorageFull, UsageError
 from dhtcrawl.searches import SearchEngine, Searches, Wanted
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.web import bodies
+from dhtcrawl.web import admin, bodies
 from dhtcrawl.web.admin import Access, serve
 from dhtcrawl.web.api import ApiError, NodeApi
 
@@ -267,6 +268,28 @@ async def test_what_is_no_host_is_refused(bad: str, node: FakeNode) -> None:
             assert response.status == 400
             assert (await response.json())["error"].startswith("that is no host")
     assert node.asked == []
+
+
+@pytest.mark.parametrize("read", ["submission", "changes_in", "decision_in"])
+async def test_what_a_body_says_is_read_while_the_loop_runs_on(
+    read: str, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers, where = {"submission": "", "changes_in": f"/{ID}/resume", "decision_in": f"/{ID}/given-up"}, list[str]()
+    real = getattr(admin, read)
+
+    def noted(body: object) -> Any:
+        where.append(threading.current_thread().name)
+        return real(body)
+
+    monkeypatch.setattr(admin, read, noted)
+    body = {
+        "submission": {"seeds": ["https://a.example/"]},
+        "changes_in": {"settings": {"max_pages": 20}},
+        "decision_in": {"decision": "drop", "urls": ["https://a.example/"]},
+    }[read]
+    assert (await ask(node, "POST", f"/api/v1/crawls{readers[read]}", body)).status < 300
+    assert len(where) == 1
+    assert where != [threading.main_thread().name]
 
 
 # -- submitting --
