@@ -25,6 +25,7 @@ from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store import bequests, crawl_record, redirect_targets, tasks
 from dhtcrawl.storage.store.crawl_record import (
+    ALIASES_MAX,
     PAUSED,
     RUNNING,
     STOPPING,
@@ -305,6 +306,23 @@ async def test_targets_that_a_node_does_not_believe_take_no_room_from_those_that
         crawl = (await world.crawls.learn(full)).crawl_id
         assert world.crawls.has_room(crawl)
         await world.crawls.learn(replace(full, aliases=urls))
+        assert not world.crawls.has_room(crawl)
+
+
+async def test_a_record_with_as_many_aliases_or_targets_as_it_may_have_has_no_room_for_another() -> None:
+    """A task died as out of scope then, whose URL a further seed redirects to."""
+    urls = [f"http://b.example/{number:04}" for number in range(ALIASES_MAX)]
+    targets = [RedirectTarget(url, urls[0], bytes(20), bytes(32), bytes(64)) for url in urls]
+    packed = {target.name: target.packed() for target in targets}
+    async with a_world() as world:
+        crawl = (await world.crawls.learn(record(aliases=urls[1:]))).crawl_id
+        assert world.crawls.has_room(crawl)
+        await world.crawls.learn(record(aliases=urls))
+        assert not world.crawls.has_room(crawl)
+    async with a_world() as world:
+        await world.crawls.learn(record(targets=packed))
+        assert world.crawls.has_room(crawl), "it believes none of them"
+        await world.crawls.learn(record(targets=packed, aliases=urls[:1]))
         assert not world.crawls.has_room(crawl)
 
 

@@ -18,7 +18,15 @@ from dhtcrawl.rpc.tasks.messages import Call, Refused, Reply, Result
 from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.sim.pages import Response
 from dhtcrawl.storage.store import keys, redirect_targets
-from dhtcrawl.storage.store.crawl_record import COMPLETE, CrawlRecord, from_wire, merge_crawls, new_record, to_wire
+from dhtcrawl.storage.store.crawl_record import (
+    ALIASES_MAX,
+    COMPLETE,
+    CrawlRecord,
+    from_wire,
+    merge_crawls,
+    new_record,
+    to_wire,
+)
 from dhtcrawl.storage.store.records import Place, State, Task
 from dhtcrawl.swarm.lifecycle.crawl_authority import TARGETS_A_RECORD, CrawlAuthority
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
@@ -185,6 +193,26 @@ async def test_what_a_node_believes_is_its_own_and_two_that_believe_differently_
     assert believer.digest == record.digest
     assert from_wire(to_wire(believer)).aliases == []
     assert merge_crawls(record, believer).aliases == [URL]
+
+
+async def test_a_node_that_believes_as_many_targets_as_a_record_has_places_for_asks_about_no_more() -> None:
+    """It believed the next one again and again, without a pause, and did nothing else any more."""
+    bench = TrustBench()
+    full = [f"http://a.example/{number:04}" for number in range(ALIASES_MAX)]
+    await bench.records.learn(replace(CRAWL, aliases=full))
+    honest, learned = bench.records.learn, 0
+
+    async def learn(record: CrawlRecord, *, free_bytes: int = 0) -> CrawlRecord:
+        nonlocal learned
+        learned += 1
+        assert learned < 10, "it goes round in a circle"
+        return await honest(record)
+
+    bench.records.learn = learn  # type: ignore[method-assign]
+    assert await bench.hear(told(AUTHOR, "http://z.example/")) == full
+    assert await bench.trust.settled(CRAWL.crawl_id)
+    assert bench.aliases == full
+    assert bench.peers.called == []
 
 
 async def test_who_fetches_a_seed_again_says_so_too_and_says_it_once() -> None:

@@ -22,6 +22,7 @@ from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.bequests import Bequest
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import (
+    ALIASES_MAX,
     OWN_BYTES,
     PARTICIPANTS_MAX,
     RUNNING,
@@ -210,6 +211,8 @@ class CrawlRecords:
         believed = {
             target.name: target.packed() for target in targets_of(record.targets) if target.url in record.aliases
         }
+        if max(len(record.aliases), len(believed)) >= ALIASES_MAX:
+            return False
         return has_room(dataclasses.replace(record, targets=believed), 2 * URL_CHARS_MAX + OWN_BYTES)
 
     def bequest_to(self, crawl: bytes, heir: bytes) -> Bequest | None:

@@ -29,7 +29,7 @@ from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.committer import Committer
-from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import ALIASES_MAX, CrawlRecord
 from dhtcrawl.storage.store.redirect_targets import RedirectTarget, targets_of
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
@@ -147,8 +147,12 @@ class RedirectTrust:
 
 
 def undecided(record: CrawlRecord) -> list[RedirectTarget]:
-    """The targets of a crawl that goes on which are not believed, and may be: what redirected is a seed."""
-    if record.author is None or record.ended or not record.targets:
+    """The targets of a crawl that goes on which are not believed, and may be: what redirected is a seed.
+
+    None where as many are believed as a record has places for: another would only take the place of one of them, or
+    find none, and would be undecided for ever.
+    """
+    if record.author is None or record.ended or not record.targets or len(record.aliases) >= ALIASES_MAX:
         return []
     believed, seeds, searches = set(record.aliases), set(record.spec.seeds), record.spec.searches
     return [
