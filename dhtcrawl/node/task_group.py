@@ -37,9 +37,11 @@ class OrderedTaskGroup(asyncio.TaskGroup):
         try:
             task = super().create_task(coro, name=name, context=context)
         except RuntimeError:
-            task = asyncio.get_running_loop().create_task(coro, name=name, context=context)
-            task.cancel()
-            return task
+            # From Python 3.13 on the group has closed it, and no task can be made of it any more.
+            coro.close()
+            over = asyncio.get_running_loop().create_task(_never_begun(), name=name, context=context)
+            over.cancel()
+            return over
         self._begun[task] = None
         task.add_done_callback(self._forget)
         return task
@@ -51,3 +53,7 @@ class OrderedTaskGroup(asyncio.TaskGroup):
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._begun.pop(task, None)
+
+
+async def _never_begun() -> Any:
+    raise AssertionError("it is cancelled before it begins")
