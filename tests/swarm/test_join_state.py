@@ -29,7 +29,7 @@ from dhtcrawl.swarm.membership.keeping_up import (
     OWED_PAUSE_MAX_S,
     PAUSE_S,
 )
-from dhtcrawl.swarm.membership.neighbourhood import SILENT_S
+from dhtcrawl.swarm.membership.neighbourhood import SAID_AGAIN_S, SILENT_S
 from dhtcrawl.swarm.membership.repairs import PATIENCE_S
 from dhtcrawl.swarm.replica_sets import EVERYTHING
 from swarm.fake_peers import node, view_of
@@ -229,7 +229,8 @@ def test_a_member_that_never_answers_holds_up_a_newcomer_for_two_minutes_and_not
     # It is asked again in the next round, and gone on without at once where it is as silent as before.
     state.waited(False, INSIDE, 200.0)
     assert state.wants(node(2), INSIDE)
-    assert state.no_answer(node(2), 230.0)
+    state.no_answer(node(2), 230.0)
+    assert not state.wants(node(2), INSIDE)
 
 
 def test_who_answers_now_and_then_is_waited_for() -> None:
@@ -248,6 +249,22 @@ def test_where_no_owner_has_answered_a_newcomer_begins_anew_and_owns_nothing() -
         assert state.no_answer(node(n), SILENT_S)
     assert state.next(OUTSIDE, SILENT_S) == Step(then=Pause(PAUSE_S))
     assert state.next(OUTSIDE, SILENT_S) == Step(then=Meet([node(1), node(2)], (EVERYTHING,)))
+
+
+def test_that_no_owner_answers_is_said_now_and_then_and_not_with_each_of_the_rounds_of_a_second() -> None:
+    state, said = a_newcomer(), list[float]()
+    state.next(OUTSIDE, 0.0)
+    for turn in range(8_000):
+        now = PAUSE_S * turn
+        said += [now for n in (1, 2) if state.no_answer(node(n), now)]
+        if not state.wants(node(1), OUTSIDE):
+            assert state.next(OUTSIDE, now) == Step(then=Pause(PAUSE_S))
+            assert state.next(OUTSIDE, now) == Step(then=Meet([node(1), node(2)], (EVERYTHING,)))
+    said = said[::2]  # of each of the two
+    assert said == pytest.approx([SILENT_S, SILENT_S + SAID_AGAIN_S, SILENT_S + 2 * SAID_AGAIN_S])
+    state.met(node(1), OUTSIDE, OUTSIDE)
+    state.no_answer(node(1), 2_000.0)
+    assert state.no_answer(node(1), 2_000.0 + SILENT_S), "it had answered"
 
 
 def test_who_is_declared_dead_and_sees_nobody_waits_longer_before_it_goes_on_alone() -> None:

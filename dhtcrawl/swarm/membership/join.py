@@ -138,7 +138,10 @@ class Join:
     def _no_answer(self, node: bytes, what: str) -> None:
         name, fields = node.hex()[:12], {"peer": node.hex()}
         if self.state.no_answer(node, self._clock.monotonic()):
-            text = "node %s, a member, has not answered this node for %d s, and has %s: this node goes on without it"
+            text = (
+                "node %s, a member, has not answered this node for %d s, and has %s: once an owner has answered, this"
+                " node goes on without it; look whether TCP connections from here reach it"
+            )
             log.warning(text, name, SILENT_S, what, extra=fields)
         else:
             log.debug("node %s does not answer, and has %s; asked again", name, what, extra=fields)

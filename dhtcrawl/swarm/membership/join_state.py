@@ -184,7 +184,7 @@ class JoinState:
         self._around.met(node, began.owning | view.owning)
 
     def no_answer(self, node: bytes, now: float) -> bool:
-        """`node` has not answered; whether this one goes on without it from here on."""
+        """`node` has not answered; whether it is to be said that this one goes on without it."""
         return self._around.no_answer(node, now)
 
     def told(self, node: bytes) -> None:

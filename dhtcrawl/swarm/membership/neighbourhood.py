@@ -6,11 +6,13 @@ again that it met while that one owned.
 
 A neighbour that others take for alive, and that has answered none of this node's questions for `SILENT_S`,
 is gone on without: it may be cut off from this node alone, or bad, and must not hold it up for good. It is asked
-again in the next round, and gone on without at once if it is as silent as before.
+again in the next round, and gone on without at once if it is as silent as before. Where no owner answers, rounds
+follow one another several times a second.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,6 +22,7 @@ from dhtcrawl.swarm.replica_sets import neighbours
 
 # Longer than members that stand still, or are cut off by a fault that passes, are silent.
 SILENT_S: Final = 120.0
+SAID_AGAIN_S: Final = 600.0  # as often as everything is compared, whatever happened
 
 
 @loop_state
@@ -35,6 +38,7 @@ class Neighbourhood:
         self._told: set[bytes] = set()  # who knows that it is active
         self._silent_since: dict[bytes, float] = {}  # who has not answered since it was met or told
         self._passed_over: set[bytes] = set()  # of these, who is gone on without for now
+        self._said_at: dict[bytes, float] = {}  # of these, when that was to be said last
 
     def of(self, view: View) -> list[bytes]:
         """The ids of the neighbours by a view, in order."""
@@ -51,6 +55,7 @@ class Neighbourhood:
         self._told.intersection_update(view.ids)
         self._passed_over.intersection_update(view.ids)
         self._silent_since = {node: since for node, since in self._silent_since.items() if node in view}
+        self._said_at = {node: at for node, at in self._said_at.items() if node in view}
         known = View(()) if before is None else before
         strangers = [node for node in view.missing_in(known) if node in view.owning]
         self._strangers.update(dict.fromkeys(strangers))
@@ -67,11 +72,14 @@ class Neighbourhood:
         self._answered(node)
 
     def no_answer(self, node: bytes, now: float) -> bool:
-        """`node` has not answered; whether it is gone on without from here on."""
+        """`node` has not answered; whether it is to be said that it is gone on without: at first, and now and then."""
         since = self._silent_since.setdefault(node, now)
         if now - since < SILENT_S:
             return False
         self._passed_over.add(node)
+        if now - self._said_at.get(node, -math.inf) < SAID_AGAIN_S:
+            return False
+        self._said_at[node] = now
         return True
 
     def is_passed_over(self, node: bytes) -> bool:
@@ -80,6 +88,7 @@ class Neighbourhood:
 
     def _answered(self, node: bytes) -> None:
         self._silent_since.pop(node, None)
+        self._said_at.pop(node, None)
         self._passed_over.discard(node)
 
     def to_meet(self, view: View) -> list[bytes]:
