@@ -298,8 +298,22 @@ def test_who_never_answered_or_left_or_cannot_be_reached_is_not_lost() -> None:
     known.met(node("b").id)
     known.met(hidden.id)
     known.learn([node("a", DEAD), node("b", LEFT), hidden], 0.0)
-    assert known.dead_count == 2
+    assert known.dead_count == 1
     assert known.dead(lost=True) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "dead", "asks"),
+    [("yz", "ab", False), ("yzDEF", "ab", False), ("DEF", "ab", True), ("DEF", "a", True), ("DEF", "z", False)],
+)  # we are m; those with capital letters, which come before, cannot be reached
+def test_who_cannot_be_reached_counts_on_no_side_of_a_cut(there: str, dead: str, asks: bool) -> None:
+    known = members(*(replace(node(name), features=(OUTBOUND,)) if name < "a" else node(name) for name in there + dead))
+    for name in dead:
+        known.met(node(name).id)
+    known.learn([node(name, DEAD) for name in dead], 0.0)
+    assert bool(known.dead(lost=True)) is asks
+    back = known.learn([node(dead[0], ACTIVE, epoch=2)], 10.0, sender=node(dead[0]).id, sees=len(dead))
+    assert back.reunited, "the others do not hide that it was a cut"
 
 
 @pytest.mark.parametrize(

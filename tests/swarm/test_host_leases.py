@@ -409,6 +409,15 @@ async def test_two_sides_of_a_partition_together_keep_the_pace_of_one() -> None:
     assert server.served[-1][1] >= 0.95 * 200 * DELAY_S, "each takes half of the pace"
 
 
+async def test_a_host_rests_no_longer_for_nodes_that_nobody_reaches_whether_they_are_there_or_gone() -> None:
+    for outbound in ((), IDS[2:4]):
+        swarm, (a, b) = swarm_of(2)
+        for node in outbound:
+            swarm.join(node, state=MemberState.OUTBOUND)
+        swarm.tell(crawling=False, dead=1)
+        assert [node.gate.office.keeper.delay_factor for node in (a, b)] == [1.5, 1.5]
+
+
 async def test_a_lease_outlives_its_gatekeeper_when_the_newcomer_is_told_of_it() -> None:
     swarm, (a, b) = swarm_of(2)
     newcomer = GateNode(swarm, C)

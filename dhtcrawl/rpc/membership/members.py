@@ -313,7 +313,7 @@ class Members:
         # It has refuted, so others heard it all the time: what we took for dead was on their side of a cut.
         dead = 1 + self.dead_count
         self._forget_verdicts(NodeState.DEAD, heard)
-        return Learned(1, reunited=CUT_SHARE * dead >= len(self))
+        return Learned(1, reunited=CUT_SHARE * dead >= len(self._side()))
 
     def _has_place(self, record: MemberRecord, known: MemberRecord | None, heard: _HeardFrom) -> bool:
         """Whether there is one for what another says of a node: identities are free, so not for any number of them."""
@@ -392,9 +392,11 @@ class Members:
     def dead_count(self) -> int:
         """How many are taken for dead, and may be there, only out of sight; of those that never answered us few count.
 
-        Else who makes up a thousand dead would have each side of a cut that is none wait for the others.
+        Else who makes up a thousand dead would have each side of a cut that is none wait for the others. Nor do those
+        count that never own anything, and so are gatekeepers on no side: of these many come and go.
         """
-        return self._asking.counted([record.id for record in self._out_of_sight()], HEARSAY_MAX)
+        dead = [record.id for record in self._out_of_sight() if not record.is_outbound]
+        return self._asking.counted(dead, HEARSAY_MAX)
 
     def dead(self, *, lost: bool = False) -> list[MemberRecord]:
         """Those taken for dead that can be reached: perhaps it was the network.
@@ -420,8 +422,13 @@ class Members:
 
     def _are_fewer_than(self, lost: list[MemberRecord]) -> bool:
         """Whether fewer are there than are dead; of as many, whether the lowest id is not here."""
-        here, dead = len(self), self.dead_count
-        return here < dead or (here == dead and min(map(_id_of, lost)) < min([self._me.id, *self._live]))
+        here, dead = self._side(), self.dead_count
+        return len(here) < dead or (len(here) == dead and min(map(_id_of, lost)) < min(here))
+
+    def _side(self) -> list[bytes]:
+        """Those that are there, ourselves included, and that others can reach."""
+        here = (self._me, *self._live.values())
+        return [record.id for record in here if not (record.state.is_gone or record.is_outbound)]
 
     def suspect(self, asked: MemberRecord, now: float) -> bool:
         """Suspect a member that did not answer; False when it has refuted since, or is suspected already."""

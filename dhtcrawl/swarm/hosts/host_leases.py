@@ -131,14 +131,14 @@ class HostLeases:
     def view_changed(self, view: View, crawling: bool, *, dead: int = 0) -> None:
         """Note that members came, went or changed their state.
 
-        `dead`: how many are taken for dead. They may be the other side of a cut, which
-        has gatekeepers too, so each side takes only its share of the pace.
+        `dead`: how many are taken for dead that may own. They may be the other side of a cut,
+        which has gatekeepers too, so each side takes only its share of the pace.
 
         While crawls run, hosts whose gatekeeper this node has become are left alone until
         the last lease of the former gatekeeper must have ended.
         """
         moved = self.office.view_changed(view, crawling)
-        self.office.keeper.delay_factor = 1 + dead / max(1, len(view.members))
+        self.office.keeper.delay_factor = 1 + dead / max(1, len(view.eligible))
         self.shared_robots.desk.keep_claims(set(view.ids))
         self.book.forget_gatekeeper(moved, self._clock.monotonic() + self._ttl_s if crawling else -math.inf)
         self._awake.set()
