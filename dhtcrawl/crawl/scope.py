@@ -60,7 +60,8 @@ class Scope:
         self._exclude = Patterns.of_record(settings.exclude, now) if settings.exclude else None
         self._hosts: set[str] = set()
         self._domains: set[str] = set()
-        self._prefixes: tuple[str, ...] = ()
+        self._directories: set[str] = set()
+        self._lengths: set[int] = set()  # of the directories: many of these have the same
         self._seeds: set[str] = set()
         self._searches = searches or None
         for seed in seeds:
@@ -83,7 +84,8 @@ class Scope:
         if self._kind == "domain":
             self._domains.add(registrable_domain(host))
         if self._kind == "prefix":
-            self._prefixes += (directory,)
+            self._directories.add(directory)
+            self._lengths.add(len(directory))
 
     def _is_seed(self, url: str) -> bool:
         return url in self._seeds or (self._searches is not None and bool(self._searches.of(url)))
@@ -137,5 +139,6 @@ class Scope:
         if self._kind == "domain":
             return registrable_domain(host_of(url)) in self._domains
         if self._kind == "prefix":
-            return url.startswith(self._prefixes)
+            directories = self._directories
+            return any(url[:length] in directories for length in self._lengths)
         return self._kind == "any"
