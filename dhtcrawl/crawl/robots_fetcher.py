@@ -101,6 +101,7 @@ class RobotsFetcher:
             if hop:
                 rules = self._robots.rules_at(url)
                 if rules is not None:
+                    await self._tell(job)  # the text is not kept, so the next node that asks reads it itself
                     break
                 if not self._begin_elsewhere(url, hop, job):
                     return

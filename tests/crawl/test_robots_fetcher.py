@@ -7,13 +7,25 @@ import asyncio
 import pytest
 
 from dhtcrawl.crawl.robots_fetcher import PageRequests, RobotsFetcher
+from dhtcrawl.fetch.host_access import UnleasedHosts
 from dhtcrawl.fetch.http import FetchFailureKind, Truncated
+from dhtcrawl.fetch.robots import Robots, RobotsVerdict
 from dhtcrawl.storage.store.records import SkipReason
 
 from .fetch_world import SEED, Answer, SmallWeb
 
 ORIGIN = "http://a.example"
 ROBOTS = f"{ORIGIN}/robots.txt"
+
+
+class Gatekeeper(UnleasedHosts):
+    """Has this node fetch each robots.txt, and notes what it tells."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, RobotsVerdict | None]] = []
+
+    async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:
+        self.told.append((origin, verdict))
 
 
 async def after(answers: dict[str, Answer], times: int = 1, cut: Truncated | None = None) -> SmallWeb:
@@ -49,6 +61,19 @@ async def test_a_redirect_is_followed_also_to_another_host() -> None:
     world = await after({ROBOTS: (301, {"location": there}, b""), there: (200, {}, b"User-agent: *\nDisallow: /\n")})
     assert world.asked == [ROBOTS, there]
     assert not world.parts.robots.allows(ORIGIN, SEED)
+
+
+async def test_where_it_leads_to_a_file_that_was_read_already_no_other_node_waits_for_it() -> None:
+    there = "https://a.example"
+    world, gatekeeper = SmallWeb({ROBOTS: (301, {"location": f"{there}/robots.txt"}, b"")}), Gatekeeper()
+    world.parts.robots.put(there, Robots.parse(b"User-agent: *\nDisallow: /x\n"))
+    requests, services = PageRequests.of(world.services.config.fetch, world.spec), world.services
+    fetcher = RobotsFetcher(services._replace(gate=gatekeeper), world.spec, world.parts, requests)
+    world.add(SEED)
+    await fetcher.run(await world.next())
+    assert world.asked == [ROBOTS]
+    assert not world.parts.robots.allows(ORIGIN, f"{ORIGIN}/x")
+    assert gatekeeper.told == [(ORIGIN, None)]
 
 
 @pytest.mark.parametrize(
