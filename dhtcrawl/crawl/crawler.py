@@ -327,11 +327,14 @@ class Crawl:
             return None  # in a swarm the coordinator checks the limits of the whole crawl
         counters, limits = self.counters, CrawlLimits(self.parts.start.spec.settings)
         stop = limits.exceeded(pages=counters.pages, seconds=self._time.elapsed_s, size_bytes=counters.body_bytes)
-        # Only when the pages in flight are written is it known whether any work is left, and
-        # so whether the crawl is complete: wait. `_may_start` starts nothing meanwhile.
-        if stop is Stop.PAGE_LIMIT and (self._fetchers.running or not self.parts.writer.state.idle):
-            return None
-        return stop
+        # Only when the pages in flight are written, and after a crash the links of the last ones are sent, is it known
+        # whether any work is left, and so whether the crawl is complete: wait. `_may_start` starts nothing meanwhile.
+        return None if stop is Stop.PAGE_LIMIT and self._is_busy() else stop
+
+    def _is_busy(self) -> bool:
+        """Whether a page, its links or a stored queue are being dealt with, which may bring work or be all of it."""
+        reads = self.parts.next_round.resends.pending or self._refill.busy
+        return bool(self._fetchers.running or reads or not self.parts.writer.state.idle)
 
     def _wake_at(self, due_at: float) -> None:
         loop = asyncio.get_running_loop()

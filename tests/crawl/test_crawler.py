@@ -11,12 +11,17 @@ from typing import Any
 import pytest
 from storage.stores import CRAWL
 
+from dhtcrawl.crawl import recovery
+from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import LIMITS_EVERY_S, Crawl
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.crawl.single_node import SoleBudget
 from dhtcrawl.errors import StorageFull
 from dhtcrawl.fetch.politeness import HoldReason
-from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store import keys, tasks
+from dhtcrawl.storage.store.records import Place, Task
+from dhtcrawl.storage.store.tasks import FetchedPage, Link
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
 
 from .fetch_world import SEED, SmallWeb
@@ -129,3 +134,38 @@ async def test_seeds_count_as_queued_from_the_start_and_once_however_often_the_c
             await running
     stored = web.engine.get(keys.key(keys.COUNTERS, CRAWL))
     assert CrawlCounters.unpack(stored).queued == 1
+
+
+@pytest.mark.parametrize(("link", "stopped"), [(SEED, None), (f"{SEED}x", Stop.PAGE_LIMIT)])
+async def test_a_crawl_that_was_killed_at_its_page_limit_sends_the_links_of_its_last_page_before_it_ends(
+    monkeypatch: pytest.MonkeyPatch, link: str, stopped: Stop | None
+) -> None:
+    web = SmallWeb({}, max_pages=1)
+    web.frontier.distrust(web.clock.monotonic())  # as at the start, the stored queues have to be looked through
+    key, fields = web.spec.key_of(SEED), {"url": SEED, "status": 200, "depth": 0, "referrer": None}
+
+    def killed(txn: Txn) -> None:
+        tasks.seed(txn, CRAWL, [Link(key, SEED, 0, "", 0, True)], web.parts.orders, 0)
+        tasks.fetched(txn, CRAWL, FetchedPage(key, 0, fields, b"", []), Place("ab" * 20, "f", 0, 9), 0)
+
+    await web.services.committer.submit(killed)
+    web.parts.counters.pages = 1
+    head, body = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n", f"<a href={link}>".encode()
+    record: Any = SimpleNamespace(head=head, payload=body)
+    stored = recovery.StoredPage(Task(SEED, 0, 1, ""), fields, record)
+    monkeypatch.setattr(recovery, "read_page", lambda txn, **_: stored)
+
+    async def offload(function: Callable[[], Any]) -> Any:
+        await asyncio.sleep(0.01)
+        return function()
+
+    async def disk_used() -> bool:
+        return False
+
+    services, budget = web.services._replace(offload=offload), SoleBudget(1, web.parts.counters)
+    crawl = Crawl(services, web.parts, web.assignment, budget, disk_used=disk_used)
+    await crawl.run()
+    assert crawl.stopped is stopped
+    assert await services.committer.submit(lambda txn: tasks.unsettled(txn, CRAWL, 9)) == []
+    task = await services.committer.submit(lambda txn: tasks.get_task(txn, CRAWL, web.spec.key_of(link)))
+    assert task is not None, "the page limit is why it is not fetched, if it is not"
