@@ -141,6 +141,9 @@ class RobotsFetcher:
         else:
             rules = await self._rules(answer.verdict, answer.body)
             self._put_robots(job, rules, answer.age_s, told=True)
+            if not self._robots.known(job.origin):
+                # The gatekeeper keeps them for longer than this node does, which would be told the same again at once.
+                self._robots.doubt(job.origin)
         return True
 
     async def _tell(self, job: Job, verdict: RobotsVerdict | None = None, data: bytes = b"") -> None:

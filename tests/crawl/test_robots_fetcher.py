@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from dhtcrawl.crawl.robots_fetcher import PageRequests, RobotsFetcher
-from dhtcrawl.fetch.host_access import UnleasedHosts
+from dhtcrawl.fetch.host_access import RobotsAnswer, RobotsFetch, RobotsKnown, UnleasedHosts
 from dhtcrawl.fetch.http import FetchFailureKind, Truncated
 from dhtcrawl.fetch.robots import Robots, RobotsVerdict
 from dhtcrawl.storage.store.records import SkipReason
@@ -19,10 +19,14 @@ ROBOTS = f"{ORIGIN}/robots.txt"
 
 
 class Gatekeeper(UnleasedHosts):
-    """Has this node fetch each robots.txt, and notes what it tells."""
+    """Has this node fetch each robots.txt that is not known, and notes what it tells."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: RobotsKnown | None = None) -> None:
+        self.known = known
         self.told: list[tuple[str, RobotsVerdict | None]] = []
+
+    async def robots(self, origin: str, agent: str) -> RobotsAnswer:
+        return self.known or RobotsFetch()
 
     async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:
         self.told.append((origin, verdict))
@@ -144,3 +148,20 @@ async def test_where_it_cannot_be_had_any_more_the_rules_of_before_stay_in_force
     assert world.parts.robots.known(ORIGIN)
     assert world.parts.robots.allows(ORIGIN, SEED)
     assert not world.parts.robots.allows(ORIGIN, f"{ORIGIN}/x")
+
+
+@pytest.mark.parametrize("answer", [(200, {}, b"User-agent: *\nDisallow: /y\n"), (503, {}, b"")])
+async def test_rules_that_are_older_than_this_node_keeps_them_have_it_read_the_file_itself(answer: Answer) -> None:
+    world = SmallWeb({ROBOTS: answer})
+    age_s = 2 * world.services.config.politeness.robots_ttl_s  # the gatekeeper keeps them for longer
+    gatekeeper = Gatekeeper(RobotsKnown(RobotsVerdict.PARSE, b"User-agent: *\nDisallow: /x\n", age_s))
+    requests, services = PageRequests.of(world.services.config.fetch, world.spec), world.services
+    fetcher = RobotsFetcher(services._replace(gate=gatekeeper), world.spec, world.parts, requests)
+    world.add(SEED)
+    jobs = 0
+    while (job := await world.next()).task is None:
+        await fetcher.run(job)
+        jobs += 1
+        assert jobs < 10, "it asks again and again"
+    assert world.parts.robots.allows(ORIGIN, f"{ORIGIN}/x") is (answer[0] == 200)
+    assert not world.parts.robots.allows(ORIGIN, f"{ORIGIN}/{'y' if answer[0] == 200 else 'x'}")
