@@ -60,7 +60,8 @@ def command(directory: str, user: str, **options: Any) -> None:
         secrets = NodeSecrets(parse_ring(secret, SECRET), str(where / SECRET))
         chosen["node.secret_file"] = secrets.file
     join = join_options_of(config, secrets=secrets)  # which refuses what `join` would
-    unit = service_unit(_executable(), where / SETTINGS, data_dir, user)
+    named = [str(chosen.get(key) or "") for key in _PATHS]
+    unit = service_unit(_executable(), where / SETTINGS, data_dir, user, [Path(file) for file in named if file])
     texts = {SETTINGS: settings_file(chosen), UNIT: unit}
     token = _write(where, texts, secret, config)
     for path in (*(where / name for name in (*texts, *([SECRET] if secret else []))), *([token] if token else [])):

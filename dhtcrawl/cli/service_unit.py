@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ NotifyAccess=main
 ExecStart={command} join --config {config}
 User={user}
 Group={user}
-WorkingDirectory={data_dir}
+WorkingDirectory={working}
 # SIGTERM has it hand over what it holds; only when it has not said for a minute that it still does is it killed.
 KillMode=mixed
 TimeoutStartSec=120
@@ -74,18 +75,21 @@ _STATE_HOME: Final = Path("/var/lib")
 _HOMES: Final = (Path("/home"), Path("/root"))
 
 
-def service_unit(command: Path, config: Path, data_dir: Path, user: str) -> str:
-    """The unit that runs a node with these settings; all paths are absolute."""
+def service_unit(command: Path, config: Path, data_dir: Path, user: str, files: Iterable[Path] = ()) -> str:
+    """The unit that runs a node with these settings, which name these `files`; all paths are absolute."""
     own = data_dir.parent == _STATE_HOME
-    in_home = any(command.is_relative_to(home) or data_dir.is_relative_to(home) for home in _HOMES)
+    in_home = any(path.is_relative_to(home) for path in (command, config, data_dir, *files) for home in _HOMES)
     return _UNIT.format(
         command=_word(command),
         # Elsewhere than in the arguments of a command a `$` stands for itself.
         config=_word(config).replace("$", "$$"),
+        working=str(data_dir).replace("%", "%%"),  # here quotes would stand for themselves
         data_dir=_word(data_dir),
         user=user,
         # systemd makes it and gives it to the user.
-        state=f"StateDirectory={data_dir.name}\nStateDirectoryMode=0700" if own else "# Its directory has to be there:",
+        state=f"StateDirectory={_word(Path(data_dir.name))}\nStateDirectoryMode=0700"
+        if own
+        else "# Its directory has to be there:",
         files=FILES_MAX,
         home="read-only" if in_home else "yes",
     )

@@ -159,6 +159,13 @@ def test_a_directory_that_cannot_be_made_is_told(here: Here, tmp_path: Path) -> 
     assert "file: cannot be made (File exists); name another directory" in ended.message()
 
 
+def test_what_init_is_told_of_below_a_home_is_seen_there(here: Here, tmp_path: Path) -> None:
+    options = ("--open-swarm", "--advertise", "192.0.2.7:8468", "--admin-cert", "/home/crawl/cert.pem")
+    for directory, more, seen in ((tmp_path / "in", options, "read-only"), (tmp_path / "out", options[:3], "yes")):
+        assert here("init", directory, *more).code == 0
+        assert f"\nProtectHome={seen}\n" in (directory / "dhtcrawl.service").read_text()
+
+
 def test_what_may_be_otherwise_in_a_moment_is_tried_again(tmp_path: Path) -> None:
     unit = service_unit(DHTCRAWL, Path("/etc/dhtcrawl/a.toml"), Path("/var/lib/dhtcrawl"), "dhtcrawl")
     (never,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
@@ -190,8 +197,26 @@ def test_the_unit_makes_its_directory_where_systemd_does_and_sees_homes_only_whe
     odd = service_unit(DHTCRAWL, Path("/etc/${HOME}/a\\b.toml"), Path("/srv/${HOME}"), "crawl")
     assert '\nExecStart=/opt/dhtcrawl/bin/dhtcrawl join --config "/etc/$${HOME}/a\\\\b.toml"\n' in odd
     assert '\nReadWritePaths="/srv/${HOME}"\n' in odd
+    assert "\nWorkingDirectory=/srv/${HOME}\n" in odd
+    spaced = service_unit(DHTCRAWL, Path("/etc/dhtcrawl/a.toml"), Path("/var/lib/dht crawl"), "crawl")
+    assert '\nStateDirectory="dht crawl"\n' in spaced, "or it would be two directories"
     assert "\nReadWritePaths=/home/crawl/data\n" in unit
     assert "\nUser=crawl\n" in unit
+    settings, key = Path("/home/crawl/a.toml"), [Path("/etc/dhtcrawl/secret"), Path("/root/key.pem")]
+    for unit in (
+        service_unit(DHTCRAWL, settings, Path("/var/lib/dhtcrawl"), "crawl"),
+        service_unit(DHTCRAWL, Path("/etc/dhtcrawl/a.toml"), Path("/var/lib/dhtcrawl"), "crawl", key),
+    ):
+        assert "\nProtectHome=read-only\n" in unit, "what the settings name is read there"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing")
+@pytest.mark.parametrize("data_dir", ["/srv/a b", "/srv/${HOME}", "/srv/50%", "/var/lib/dht crawl"])
+def test_systemd_takes_the_unit_whatever_the_data_directory_is_called(data_dir: str, tmp_path: Path) -> None:
+    unit = tmp_path / "dhtcrawl.service"
+    unit.write_text(service_unit(Path("/bin/true"), Path("/etc/a.toml"), Path(data_dir), "daemon"))
+    verified = analyze("verify", str(unit))
+    assert (verified.returncode, verified.stdout, verified.stderr) == (0, "", "")
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing")
