@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import re
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from e2e.crawler import CHECKOUT
 from web.fake import CRAWL, FakeNode, running
 
 from dhtcrawl.cli.admin_token import make_missing_token, token_of
@@ -41,6 +43,21 @@ def locked_admin(node: FakeNode) -> Iterator[str]:
 
 
 # -- the file --
+
+
+def test_a_new_token_of_a_service_is_written_over_the_old_one_as_the_page_on_operations_has_it(tmp_path: Path) -> None:
+    page = (CHECKOUT / "docs" / "operations.md").read_text("utf-8").partition("\n### Rotation\n")[2]
+    (command, _) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[0].split("\n  systemctl ")
+    path = written(tmp_path / "token")
+    before = path.stat()
+    subprocess.run(["sh", "-ec", command.replace("/etc/dhtcrawl/admin-token", str(path))], check=True)
+    assert (path.stat().st_ino, path.stat().st_mode) == (before.st_ino, before.st_mode)
+    assert token_of(config_of(path)) != TOKEN
+    # Where the service may not write, nobody makes what was removed, and a refused setting is not tried again.
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[node]\nadmin_token_file = "/proc/token"\n')
+    with pytest.raises(ConfigError, match="/proc/token: cannot be made"):
+        make_missing_token(load(file=settings))
 
 
 def test_no_file_is_no_token() -> None:
