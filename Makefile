@@ -105,5 +105,5 @@ sbom: $(RUN_READY) ## write what dhtcrawl is made of, as CycloneDX, to dhtcrawl.
 	@$(BIN)/python scripts/sbom.py $(SBOM_ARGS)
 
 clean: ## remove .venv, caches and the demo's outputs
-	rm -rf $(VENV) build dist crawl-demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist crawl-demo crawl-demo.node .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,6 +11,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import demo
 import pytest
 
 import dhtcrawl
@@ -131,6 +132,12 @@ def test_one_test_runs_in_one_process_and_has_to_be_named() -> None:
     (command,) = [line for line in shown.splitlines() if " -m pytest " in line]
     assert command.endswith("tests/test_keyspace.py")
     assert " -n " not in command
+
+
+def test_make_clean_leaves_nothing_of_the_demo_behind() -> None:
+    make = ["make", "--no-print-directory", "-C", str(ROOT), "-n", "clean", "VENV=elsewhere"]
+    removed = subprocess.run(make, capture_output=True, text=True, check=True).stdout.splitlines()[0].split()
+    assert {"elsewhere", str(demo.OUT), f"{demo.OUT}.node"} <= set(removed)
 
 
 def test_another_python_than_the_environment_has_makes_it_anew(tmp_path: Path) -> None:
