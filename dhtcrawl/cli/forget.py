@@ -8,12 +8,12 @@ import click
 
 from dhtcrawl.cli.options import store_options
 from dhtcrawl.cli.places import find_data_dir, out_of
+from dhtcrawl.cli.rules_files import files_of_rules
 from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.node.single import FORGET_AT_ONCE
 from dhtcrawl.storage.archive import archive
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, OUTPUT_FILES
-from dhtcrawl.storage.outputs.record_files import record_files
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.files import DiskDirectory
@@ -39,7 +39,8 @@ def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) ->
         _check_over(txn, record)
         if outputs and out_dir is not None:
             archive.forget(DiskDirectory(out_dir / ARCHIVE_DIR), txn, record.crawl_id)
-            for path in (*(out_dir / name for name in OUTPUT_FILES), *record_files(out_dir)):
+            # Those of the rules first: which they are, the rules say.
+            for path in (*files_of_rules(out_dir), *(out_dir / name for name in OUTPUT_FILES)):
                 path.unlink(missing_ok=True)
         writes: dict[bytes, bytes | None] = {}
         # So that no other node of a swarm brings it back (for 30 days that this one runs).

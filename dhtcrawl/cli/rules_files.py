@@ -8,10 +8,16 @@ from pathlib import Path
 
 from dhtcrawl.cli.text_files import text_of
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.extract.rules_file import RuleFile, read
+from dhtcrawl.extract.rules_file import Rule, RuleFile, read
 from dhtcrawl.spec import RULES_CHARS_MAX
 from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
-from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RULES_FILE
+from dhtcrawl.storage.outputs.record_files import (
+    RECORDS_DIR,
+    RULES_FILE,
+    begins_as_records,
+    file_of_rule,
+    record_files,
+)
 
 
 def checked_rules(path: Path) -> str:
@@ -29,10 +35,8 @@ def checked_rules(path: Path) -> str:
 
 def rules_without_pages(out: Path, records: Mapping[str, int]) -> list[str]:
     """The rules of what lies in `out` for sites that no page is of; `records` counts theirs, by rule."""
-    path = out / RECORDS_DIR / RULES_FILE
     try:
-        rules = read(str(path), path.read_text("utf-8", "replace")).rules
-        waiting = [rule for rule in rules if rule.name not in records]
+        waiting = [rule for rule in _rules_beside(out) if rule.name not in records]
         with (out / PAGES_DIR / PAGES_FILE).open("rb") as pages:
             for line in pages:
                 if not waiting:
@@ -42,6 +46,20 @@ def rules_without_pages(out: Path, records: Mapping[str, int]) -> list[str]:
     except (OSError, ValueError, ConfigError):
         return []  # there are none, or another command tells what is wrong with them
     return [rule.name for rule in waiting]
+
+
+def files_of_rules(out: Path) -> list[Path]:
+    """The files of records in `out` that its rules are for; a person may have made others of them, by grep or jq."""
+    try:
+        names = {file_of_rule(rule.name) for rule in _rules_beside(out)}
+    except (OSError, ConfigError):
+        names = None  # there are none any more, or a later version wrote them
+    return [path for path in record_files(out) if (names is None or path.name in names) and begins_as_records(path)]
+
+
+def _rules_beside(out: Path) -> tuple[Rule, ...]:
+    path = out / RECORDS_DIR / RULES_FILE
+    return read(str(path), path.read_text("utf-8", "replace")).rules
 
 
 def rules_in(path: Path) -> RuleFile:

@@ -186,6 +186,30 @@ def test_forget_with_outputs_removes_the_files_too(copy: Path, here: Here) -> No
     assert (node_dir(copy) / "identity.pem").exists()
 
 
+RULES = '[[rules]]\nname = "r"\nsite = "*"\n[[rules.fields]]\nname = "t"\nselector = "h1"\n'
+RECORD = '{"_url":"http://a.example/","_record":1,"_fetched_at":"2026-11-25T12:00:00Z","t":"A"}\n'
+
+
+@pytest.mark.parametrize("rules", [RULES, "of a later version", None])
+def test_forget_with_outputs_leaves_a_persons_own_files_beside_the_records(
+    rules: str | None, copy: Path, here: Here
+) -> None:
+    records = copy / RECORDS_DIR
+    records.mkdir()
+    if rules is not None:
+        (records / RULES_FILE).write_text(rules)
+    (records / "r.jsonl").write_text(RECORD)
+    (records / "customers.jsonl").write_text('{"name": "Li"}\n')
+    (records / "empty.jsonl").touch()
+    (records / "kept.jsonl").mkdir()
+    own = {"customers.jsonl", "empty.jsonl", "kept.jsonl"}
+    if rules == RULES:
+        (records / "cheap.jsonl").write_text(RECORD)  # by grep
+        own.add("cheap.jsonl")
+    assert here("forget", crawl_id(copy), "--out", copy, "--outputs").code == 0
+    assert {path.name for path in records.iterdir()} == own
+
+
 def test_forget_leaves_other_crawls_alone(copy: Path, demo: DemoCrawl, here: Here) -> None:
     add_crawls(copy, bytes(16))
     assert here("forget", "0000", "--out", copy).code == 0

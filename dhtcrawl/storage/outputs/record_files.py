@@ -52,8 +52,20 @@ def file_of_rule(rule: str) -> str:
 
 
 def record_files(out: Path) -> list[Path]:
-    """The files of records below a crawl's directory."""
+    """The files of records below a crawl's directory, and what else is called so there."""
     return sorted((out / RECORDS_DIR).glob(f"*{_SUFFIX}"))
+
+
+def begins_as_records(path: Path) -> bool:
+    """Whether a file has records of pages; else it is a person's own.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_BEGIN)) == _BEGIN
 
 
 class RecordFiles:
