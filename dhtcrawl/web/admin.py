@@ -70,6 +70,9 @@ from dhtcrawl.web.live import LiveFigures, stream
 SUBMISSIONS_AT_ONCE = 2  # that are parsed; what they are made of was read before
 EVERY_ADDRESS = "::"
 SHUTDOWN_S = 3.0  # for answers under way when the node stops
+# From the connection, or the last answer on it, until the whole head of a request is there; an idle client is closed
+# after it, so longer than they keep a connection: aiohttp for 15 s, nginx for 60 s.
+HEAD_S = 75.0
 PREFIX_CHARS_MIN = 4
 NAME_CHARS_MAX = 255
 _PORT_CHARS = len(":65535")
@@ -101,7 +104,9 @@ async def serve(
     """
     access = access or Access()
     app = application(api, host, access.token, is_open)
-    runner = web.AppRunner(app, access_log=None, logger=ServerLog(), shutdown_timeout=SHUTDOWN_S)
+    runner = web.AppRunner(
+        app, access_log=None, logger=ServerLog(), keepalive_timeout=HEAD_S, shutdown_timeout=SHUTDOWN_S
+    )
     await runner.setup()
     try:
         try:

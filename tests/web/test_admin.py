@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -370,6 +370,22 @@ async def test_too_many_seeds_at_once_are_refused(node: FakeNode, monkeypatch: p
     assert (await ask(node, "POST", "/api/v1/crawls", ok)).status == 201
     answer = await ask(node, "POST", "/api/v1/crawls", b" " * ((1 << 20) + 1))
     assert (answer.status, "submit them in parts" in answer.error) == (413, True)
+
+
+@pytest.mark.parametrize("sent", ["", f"GET /healthz HTTP/1.1\r\nHost: {LOCAL}\r\nA: "])
+@pytest.mark.parametrize("before", ["", f"GET / HTTP/1.1\r\nHost: {LOCAL}\r\n\r\n"])
+async def test_a_client_whose_head_does_not_come_is_closed(
+    before: str, sent: str, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "HEAD_S", 0.05)
+    async with browsing(node) as browser:
+        reader, writer = await asyncio.open_connection(LOCAL, browser.port)
+        try:
+            writer.write((before + sent).encode())
+            with suppress(ConnectionResetError):  # where this test came late itself
+                await reader.read()  # until the node closes
+        finally:
+            writer.close()
 
 
 async def test_posts_that_send_nothing_keep_no_other_out(node: FakeNode) -> None:
