@@ -64,7 +64,8 @@ class CrawlSettings:
         1, "nodes that have a page's body before the page is done; fewer only where there are fewer", low=1, high=16
     )
     user_agent: str = setting(
-        "dhtcrawl/0.1", "the User-Agent header; the letters, '-' and '_' that it begins with are the robots.txt token"
+        "dhtcrawl/0.1",
+        "the User-Agent header; the letters, '-' and '_' that it begins with, 256 at most, are the robots.txt token",
     )
     contact: str = setting("", "a URL or address for site owners, added to the User-Agent")
     allow_private: bool = setting(False, "allow the hosts that seeds name on loopback and private addresses")
@@ -374,8 +375,8 @@ def _parsed(key: str, spec: dataclasses.Field[Any], value: object) -> object:
         if meta["high"] is not None and parsed > meta["high"]:
             raise _Wrong(f" is {value}; use {meta['high']} or less")
     texts: tuple[str, ...] = (parsed,) if isinstance(parsed, str) else parsed if isinstance(parsed, tuple) else ()
-    if key in ("crawl.include", "crawl.exclude"):
-        _require_patterns(texts)
+    if key in _CHECKS:
+        _CHECKS[key](texts)
     _require_storable(texts, meta["kind"])
     return parsed
 
@@ -385,6 +386,23 @@ def _require_patterns(texts: tuple[str, ...]) -> None:
         Patterns(texts)
     except PatternRefused as error:
         raise _Wrong(f": {error}") from None
+
+
+def _require_short_token(texts: tuple[str, ...]) -> None:
+    for text in texts:
+        # Nodes ask each other for a robots.txt by its token, and a longer one is none to them.
+        if re.match(rf"[A-Za-z_-]{{{ROBOTS_TOKEN_CHARS_MAX + 1}}}", text):
+            raise _Wrong(
+                f" begins with {text[:20]}… of more than {ROBOTS_TOKEN_CHARS_MAX} letters, which is too long for a "
+                "robots.txt token; shorten it"
+            )
+
+
+_CHECKS: Final[Mapping[str, Callable[[tuple[str, ...]], None]]] = {
+    "crawl.include": _require_patterns,
+    "crawl.exclude": _require_patterns,
+    "crawl.user_agent": _require_short_token,
+}
 
 
 def _require_storable(texts: tuple[str, ...], kind: str) -> None:
@@ -397,6 +415,7 @@ def _require_storable(texts: tuple[str, ...], kind: str) -> None:
 
 
 CLASS_NAME_CHARS_MAX: Final = 200
+ROBOTS_TOKEN_CHARS_MAX: Final = 256
 _NAME: Final = "[A-Za-z][A-Za-z0-9_]*"
 _CLASS_NAME: Final = re.compile(rf"{_NAME}(?:\.{_NAME})*:{_NAME}", re.ASCII)
 _BOOLS: Final = dict.fromkeys(("true", "on", "yes", "1"), True) | dict.fromkeys(("false", "off", "no", "0"), False)

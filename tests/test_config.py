@@ -167,6 +167,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ("crawl.exclude", [1], "use a string or a list of strings"),
         ("crawl.user_agent", "a\nb", "control character; remove it"),
         ("crawl.user_agent", "a\udcff", "is not UTF-8"),
+        ("crawl.user_agent", "b" * 257, "too long for a robots.txt token; shorten it"),
         ("crawl.include", ["\udcff"], "is not UTF-8"),
         ("storage.disk_limit", "101%", 'use a share such as "90%"'),
         ("storage.disk_limit", "nan%", 'use a share such as "90%"'),

@@ -315,6 +315,7 @@ NO_RECORDS = {
     "more expressions than may be": spec_of(lambda fields: fields.update(exclude=["a"] * 1000)),
     "expressions in expressions": spec_of(lambda fields: fields.update(include=[["a"]])),
     "a header in the user agent": spec_of(lambda fields: fields.update(user_agent="a\r\nCookie: b")),
+    "a robots.txt token that no node may ask for": spec_of(lambda fields: fields.update(user_agent="b" * 257)),
     "fields in another order": spec_of(lambda fields: dict(reversed(fields.items()))),
 }
 

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, Final, NamedTuple
 
+from dhtcrawl.config import ROBOTS_TOKEN_CHARS_MAX
 from dhtcrawl.fetch.robots import PARSED_BYTES_MAX, RobotsVerdict
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.rpc.tasks.schema import (
@@ -22,7 +23,6 @@ from dhtcrawl.swarm.calls.words import Host, is_host, is_origin
 from dhtcrawl.url import HOST_CHARS_MAX
 
 HOST_ROWS_MAX: Final = 256  # with the longest hosts 80 KB
-AGENT_CHARS_MAX: Final = 256
 SPAN_MS_MAX: Final = 86_400_000  # a longer delay or hold is told as a day
 TTL_MS_MAX: Final = 3_600_000
 REQUESTS_MAX: Final = 1_000_000
@@ -139,7 +139,7 @@ class OfferHosts(CallArgs[HostsUnwanted], name="host_offer", timeout_s=1.0):
 
 
 Origin = Annotated[str, text(HOST_CHARS_MAX + 8, 1, where=is_origin, says="http:// or https:// and a host")]
-Agent = Annotated[str, text(AGENT_CHARS_MAX), "a product token"]
+Agent = Annotated[str, text(ROBOTS_TOKEN_CHARS_MAX), "a product token"]
 _VERDICTS: Final = tuple(verdict.value for verdict in RobotsVerdict)
 
 
