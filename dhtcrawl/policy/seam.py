@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 BATCH = 50
 BATCH_MAX = 1000
@@ -141,6 +141,9 @@ class Policy:
 
     def adopt(self, table: Mapping[str, Any]) -> None:
         """What the planner made, as it came over the wire: anything may be missing or wrong in it."""
+
+
+PLAN_TABLE_BYTES_MAX: Final = 256 << 10  # a longer table, packed, is sent to nobody
 
 
 class Planner:

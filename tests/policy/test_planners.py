@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import dist
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 
@@ -17,7 +18,7 @@ from dhtcrawl.policy.gnp.landmarks import well_apart
 from dhtcrawl.policy.gnp.planner import SIGHTS_MIN, Atlas
 from dhtcrawl.policy.gnp.policy import FORGIVEN_S, TOLD_S, Gnp
 from dhtcrawl.policy.gnp.space import ROUNDS, Array
-from dhtcrawl.policy.seam import BATCH, Candidate, Outcome, Planner, PolicyTask, TaskResult
+from dhtcrawl.policy.seam import BATCH, PLAN_TABLE_BYTES_MAX, Candidate, Outcome, Planner, PolicyTask, TaskResult
 
 # What a node of another version, or a hostile one, may report.
 RUBBISH: list[dict[str, Any]] = [
@@ -273,6 +274,14 @@ def test_all_of_many_nodes_have_a_place_where_each_reports_the_same_few(monkeypa
     ids = sorted(node(number) for number in range(40))
     table = Atlas().plan({who: {"rtts": dict.fromkeys(ids[:20], 0.1)} for who in ids}, {}, 0.0)
     assert table["nodes"].keys() == set(ids)
+
+
+def test_a_table_can_be_sent_however_many_sites_there_are() -> None:
+    rtts, probes = {node(j): 0.1 for j in range(4)}, {f"{number}.test": 0.1 for number in range(5_000)}
+    nodes = {node(i): {"rtts": rtts, "probes": probes} for i in range(4)}
+    table = Atlas().plan(nodes, {}, 0.0)
+    assert 0.9 * PLAN_TABLE_BYTES_MAX < len(msgpack.packb(table)) <= PLAN_TABLE_BYTES_MAX
+    assert len(table["sites"]) > 4_000
 
 
 @pytest.mark.parametrize("planner", [Rates, Split, Atlas])

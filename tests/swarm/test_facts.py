@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import msgpack
+
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.swarm.assignment.facts import HOSTS_MAX, MEMBERS_MAX, SAMPLES_MAX, NodeTraits, PlannerFacts, facts_of
+from dhtcrawl.swarm.calls.assignment import PLAN_REPORT_BYTES_MAX
+from dhtcrawl.url import HOST_CHARS_MAX
 from swarm.fake_peers import node
 
 
@@ -34,6 +38,19 @@ def test_the_hosts_of_late_and_some_members_are_told() -> None:
     assert len(report["rtts"]) == MEMBERS_MAX
     assert len(report["probes"]) == HOSTS_MAX
     assert "2.test" not in report["probes"]
+
+
+def test_a_report_can_be_sent_however_long_the_hosts_are() -> None:
+    rtts = {number.to_bytes(20, "big"): 0.1 for number in range(MEMBERS_MAX)}
+    facts = PlannerFacts(NodeTraits(lambda: rtts), int)
+    for number in range(HOSTS_MAX):
+        facts.timed(f"{number:0{HOST_CHARS_MAX}}", [0.1])
+        facts.timed(f"{number:0{HOST_CHARS_MAX}}", [0.1])
+    report = facts.report(("rtts", "probes", "batches", "labels"))
+    assert len(msgpack.packb(report)) <= PLAN_REPORT_BYTES_MAX
+    assert len(report["rtts"]) == MEMBERS_MAX
+    assert len(report["probes"]) > 100
+    assert f"{HOSTS_MAX - 1:0{HOST_CHARS_MAX}}" in report["probes"]
 
 
 def test_a_node_says_what_it_is_made_of_once_all_of_it_is_known() -> None:

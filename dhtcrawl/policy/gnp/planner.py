@@ -17,7 +17,7 @@ from math import dist
 from typing import Any
 
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.policy.seam import Planner
+from dhtcrawl.policy.seam import PLAN_TABLE_BYTES_MAX, Planner
 
 TOP = 3  # of the nodes nearest to a site
 Place = tuple[float, ...]
@@ -28,7 +28,8 @@ PAIRS_MAX = 100_000
 # seconds. A node has moved a few hundred times then, after which its place is hardly off by less.
 SAMPLES_MAX = 500_000
 FARTHER = 1.25  # so many times as far as another, the first node of a site is not its nearest any more
-SITES_MAX = 20_000
+# Of a table, packed: a point has a float of nine bytes for each dimension.
+NODE_BYTES, SITE_BYTES, OTHER_BYTES = 72, 52, 1024
 SPACES = ("vivaldi", "landmarks")
 TOGETHER = 500  # sites whose places are found at once
 EXTRA = "needs numpy on the node that coordinates; there: pip install numpy"
@@ -61,7 +62,7 @@ class Atlas(Planner):
         points, placed, marks = found
         sights = _sights(nodes, index, placed)
         sites: dict[str, list[float]] = {}
-        for hosts in _alike(sights):
+        for hosts in _alike(sights, PLAN_TABLE_BYTES_MAX - OTHER_BYTES - NODE_BYTES * len(placed)):
             who = np.array([[number for number, _ in sights[host]] for host in hosts])
             took = np.array([[seconds for _, seconds in sights[host]] for host in hosts])
             sites |= zip(hosts, embed(points[who], took, rng).tolist(), strict=True)
@@ -114,15 +115,22 @@ def _sights(
     return sights
 
 
-def _alike(sights: Mapping[str, Sequence[object]]) -> list[list[str]]:
-    """Sites in groups that were measured equally often, so that a group makes an array; those with a place, that is."""
+def _alike(sights: Mapping[str, Sequence[object]], room: int) -> list[list[str]]:
+    """Sites in groups that were measured equally often, so that a group makes an array; those with a place, that is.
+
+    No more than there is `room` for in a table: which they are is the same as long as the same sites are measured.
+    """
     groups: dict[int, list[list[str]]] = {}
-    for host, seen in sorted(sights.items())[:SITES_MAX]:
-        if len(seen) >= SIGHTS_MIN:
-            of_size = groups.setdefault(len(seen), [[]])
-            if len(of_size[-1]) == TOGETHER:
-                of_size.append([])
-            of_size[-1].append(host)
+    for host, seen in sorted(sights.items()):
+        if len(seen) < SIGHTS_MIN:
+            continue
+        room -= SITE_BYTES + len(host.encode())
+        if room < 0:
+            break
+        of_size = groups.setdefault(len(seen), [[]])
+        if len(of_size[-1]) == TOGETHER:
+            of_size.append([])
+        of_size[-1].append(host)
     return [group for of_size in groups.values() for group in of_size]
 
 

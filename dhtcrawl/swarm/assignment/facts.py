@@ -23,6 +23,7 @@ from dhtcrawl.policy.gnp.rtt import ESTIMATORS, Estimator, lower_half
 from dhtcrawl.swarm.assignment.pace import Pace
 
 HOSTS_MAX = 500
+NAMES_CHARS_MAX = 32 << 10  # of all of them: with the members and the rest they fit into a report
 SAMPLES_MAX = 9
 MEMBERS_MAX = 500
 
@@ -48,13 +49,17 @@ class PlannerFacts:
         self._finite = finite
         self._estimate = estimate
         self._took: OrderedDict[str, deque[float]] = OrderedDict()
+        self._host_chars = 0
 
     def timed(self, host: str, seconds: Sequence[float]) -> None:
         """Note how long the first byte of a small request took, one for each of a few requests."""
-        self._took.setdefault(host, deque(maxlen=SAMPLES_MAX)).extend(seconds)
+        if host not in self._took:
+            self._took[host] = deque(maxlen=SAMPLES_MAX)
+            self._host_chars += len(host)
+        self._took[host].extend(seconds)
         self._took.move_to_end(host)
-        if len(self._took) > HOSTS_MAX:
-            self._took.popitem(last=False)
+        while len(self._took) > HOSTS_MAX or self._host_chars > NAMES_CHARS_MAX:
+            self._host_chars -= len(self._took.popitem(last=False)[0])
 
     def report(self, wants: Iterable[str]) -> dict[str, Any]:
         """The wanted facts, by name; names that are not known are left out."""

@@ -27,13 +27,13 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.guard import said
-from dhtcrawl.policy.seam import Planner, number_in
+from dhtcrawl.policy.seam import PLAN_TABLE_BYTES_MAX, Planner, number_in
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.store.plan_counters import MadeBy, count_plan, made_by
 from dhtcrawl.swarm.calls import assignment as calls
-from dhtcrawl.swarm.calls.assignment import PLAN_REPORT_BYTES_MAX, PLAN_TABLE_BYTES_MAX
+from dhtcrawl.swarm.calls.assignment import PLAN_REPORT_BYTES_MAX
 
 log = logging.getLogger(__name__)
 

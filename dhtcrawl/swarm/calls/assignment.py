@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Final, NamedTuple
 
-from dhtcrawl.policy.seam import TaskResult
+from dhtcrawl.policy.seam import PLAN_TABLE_BYTES_MAX, TaskResult
 from dhtcrawl.rpc.tasks.frame import LIST_ITEMS_MAX
 from dhtcrawl.rpc.tasks.schema import (
     CallArgs,
@@ -32,7 +32,6 @@ from dhtcrawl.url import HOST_CHARS_MAX
 
 PLAN_EPOCH_MAX: Final = 2**53
 PLAN_REPORT_BYTES_MAX: Final = 64 << 10
-PLAN_TABLE_BYTES_MAX: Final = 256 << 10
 CONNECT_S_MIN, CONNECT_S_MAX = 0.001, 3_600.0
 DETAIL_CHARS_MAX: Final = 200
 
