@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.policy.bp_pso.pso import paper_pso, repaired_pso
-from dhtcrawl.policy.bp_pso.split import Times, equal_split, exact_split, largest_remainder
+from dhtcrawl.policy.bp_pso.split import Array, Counts, Times, equal_split, exact_split, largest_remainder
 
 # Seconds a task and seconds to begin, of each node.
 speeds = st.lists(st.tuples(st.floats(0.01, 100), st.floats(0, 50)), min_size=1, max_size=4)
@@ -38,6 +38,21 @@ def test_a_large_cluster_is_split_so_that_all_end_together() -> None:
     times = affine(list(zip(np.exp(rng.normal(0, 1, 500)), rng.uniform(0, 5, 500), strict=True)))
     seconds = times(exact_split(times, 50_000, 500))
     assert seconds.max() - seconds.min() < 30, "one task of the slowest"
+
+
+@pytest.mark.parametrize("total", [500, 10**8, 10**15])
+def test_a_node_is_asked_for_its_time_no_more_often_however_many_tasks_there_are(total: int) -> None:
+    times, asked = affine([(1.0 / (1.0 + 0.37 * n), 0.0) for n in range(5)]), 0
+
+    def counted(counts: Counts) -> Array:
+        nonlocal asked
+        asked += 1
+        assert asked < 5_000
+        return times(counts)
+
+    found = exact_split(counted, total, 5)
+    assert found.sum() == total
+    assert found[4] / found[0] == pytest.approx(2.48, rel=0.02)
 
 
 def test_equal_and_proportional_splits_sum_up() -> None:

@@ -19,8 +19,8 @@ Array: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.int64]
 Times = Callable[[Counts], Array]  # tasks of each node → seconds of each, 0 for none; shape (m,) → (m,)
 
-# Of the time sought: what is left to give out by hand then is little.
-_CLOSE = 1e-7
+# Of the time sought, and no more than one task of all: what is left to give out one by one then is little.
+_CLOSE, _CLOSEST = 1e-7, 1e-15
 
 
 def equal_split(total: int, nodes: int) -> Counts:
@@ -33,7 +33,8 @@ def equal_split(total: int, nodes: int) -> Counts:
 def exact_split(times: Times, total: int, nodes: int) -> Counts:
     """The split that ends first, by bisection on the time when it ends."""
     low, high = 0.0, float(times(equal_split(total, nodes)).max())
-    while high - low > _CLOSE * high:
+    close = max(min(_CLOSE, 1 / max(total, 1)), _CLOSEST)
+    while high - low > close * high:
         middle = (low + high) / 2
         if int(_within(times, middle, total, nodes).sum()) >= total:
             high = middle
