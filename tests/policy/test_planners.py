@@ -302,6 +302,13 @@ def test_a_planner_is_not_thrown_by_what_it_is_told(planner: type[Planner]) -> N
         )
 
 
+@pytest.mark.parametrize("wild", [(1e-300, 1e14), (1e14, 1e-300), (1.0, 1e-310), (0.5, 1.0)])
+def test_batches_that_no_node_can_have_finished_teach_nothing(wild: tuple[float, float]) -> None:
+    nodes = {node(n): machine(1.0 + n, 12) for n in range(3)}
+    without = Split().plan(nodes | {node(1): nodes[node(1)] | {"batches": []}}, {}, 0.0)
+    assert Split().plan(nodes | {node(1): nodes[node(1)] | {"batches": [wild] * 9}}, {}, 0.0) == without
+
+
 @pytest.mark.parametrize("planner", [Rates, Split, Atlas])
 def test_no_nodes_no_plan(planner: type[Planner]) -> None:
     assert planner().plan({}, {}, 0.0) == {}

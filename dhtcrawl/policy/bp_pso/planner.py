@@ -41,6 +41,8 @@ VECTOR = ("cores", "mhz", "memory_bytes", "net_bytes_per_s", "disk_bytes_per_s")
 MACHINE = tuple(name for name in VECTOR if name != "net_bytes_per_s")
 SAMPLES_MIN = 24  # to train a net
 BATCHES_MAX = 50  # of each node, the latest
+# What is beyond these no node has done; a net that learned from it would predict what is no number.
+PAGES_MAX, SECONDS_MIN, SECONDS_MAX = 1e7, 1e-3, 1e5
 TASKS_A_NODE = 100  # where it is not known how many there are
 # A plan that is not better by this is not worth the tasks that it moves.
 BETTER = 1.1
@@ -208,4 +210,4 @@ def _batches(report: Mapping[str, Any]) -> list[tuple[float, float]]:
     found = rows[-BATCHES_MAX:] if isinstance(rows, list | tuple) else ()
     numbers = (({"n": row[0], "s": row[1]}) for row in found if isinstance(row, list | tuple) and len(row) == 2)
     pairs = ((_number(each, "n"), _number(each, "s")) for each in numbers)
-    return [(n, seconds) for n, seconds in pairs if n and seconds]
+    return [(n, seconds) for n, seconds in pairs if 1 <= n <= PAGES_MAX and SECONDS_MIN <= seconds <= SECONDS_MAX]
