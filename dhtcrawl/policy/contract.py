@@ -108,8 +108,9 @@ def check(make: Make, but: Sequence[Part] = ()) -> None:
     """All of the contract, without the parts that a policy says it does not keep.
 
     Raises:
-        ContractError: what it breaks, part by part.
+        ContractError: what it breaks, part by part; or it is no policy.
     """
+    _made(make)
     broken = []
     parts = [part for part in PARTS if part not in but]
     for part in parts:
@@ -128,11 +129,7 @@ def well_formed(make: Make) -> None:
     Raises:
         ContractError: it is none, or says nonsense of itself.
     """
-    policy = make()
-    if not isinstance(policy, Policy):
-        raise ContractError(
-            f"{policy!r} is no policy\n  expected    an object of a subclass of dhtcrawl.policy.seam.Policy"
-        )
+    policy = _made(make)
     try:
         Guard(policy)
     except ConfigError as error:
@@ -292,6 +289,15 @@ PARTS: Final[Sequence[Part]] = (
 
 
 # What is asked of a policy, with words for what goes wrong
+
+
+def _made(make: Make) -> Policy:
+    policy: object = make()
+    if not isinstance(policy, Policy):
+        raise ContractError(
+            f"{policy!r} is no policy\n  expected    an object of a subclass of dhtcrawl.policy.seam.Policy"
+        )
+    return policy
 
 
 def _ranked(

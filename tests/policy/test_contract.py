@@ -291,6 +291,9 @@ def test_what_is_no_policy_is_told_so() -> None:
 
     with pytest.raises(ContractError, match=r"Lonely object at .* is no policy"):
         contract.well_formed(Lonely)  # type: ignore[arg-type]
+    for make in (Lonely, object, lambda: None, lambda: Forgetful):
+        with pytest.raises(ContractError, match=r"^.* is no policy\n  expected    an object of .*Policy$"):
+            contract.check(make)  # type: ignore[arg-type]
 
 
 def test_the_contract_needs_no_test_framework() -> None:
