@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from turbohtml import Document, Element
+from turbohtml import Document, Element, Namespace
 
 from dhtcrawl.extract.page_sources import SourceRecord, source_records
 from dhtcrawl.extract.page_tree import NODES_MAX, tree_of
 from dhtcrawl.extract.rules_file import HTML, TEXT, Field, Rule, RuleFile
-from dhtcrawl.extract.selectors import Scope, Selector
+from dhtcrawl.extract.selectors import Scope, Selector, parse_selector
 from dhtcrawl.extract.tree_links import links_in
 from dhtcrawl.extract.values import VALUE_CHARS_MAX, VALUES_MAX, DateType, NoValue, PageAddress, RejectReason, Value
 from dhtcrawl.fetch.links import PageLinks, utf_8
@@ -35,6 +35,7 @@ _SIBLINGS_A_LOOK: Final = 1_200  # pairs of them
 _LOOKS_A_FORMAT: Final = 4  # that a date is tried with
 _LISTED_APART: Final = 16  # values of a list of which no one asks whether they lie within each other
 SHOWN_CHARS: Final = 200
+_IN_TEMPLATES: Final = parse_selector("template base[href]")
 _LEADS_IN: Final = {"a": "href", "area": "href", "iframe": "src", "frame": "src"}
 
 Fields = dict[str, Any]
@@ -193,7 +194,10 @@ def _links_in(tree: Document, selectors: Iterable[Selector], budget: _Budget) ->
 
 
 def _base(tree: Document, url: str) -> str:
-    base = tree.select_one("base[href]")
+    """Its first base, but for those of drawings, and of templates, which say nothing of the page."""
+    bases = tree.select("base[href]")
+    inert = set(_IN_TEMPLATES.find(tree)) if bases else set()
+    base = next((each for each in bases if each.namespace is Namespace.HTML and each not in inert), None)
     href = None if base is None else base.attr("href")
     return (canonicalize(href.strip(), url) if href else None) or url
 

@@ -63,6 +63,8 @@ from .made_rules import URL, found, rules, toml, value
         ("<a href='\n/a\nb\n'>", {"selector": "a", "take": "@href", "type": "url"}, "http://shop.example/ab"),
         ("<a href=' '>", {"selector": "a", "take": "@href", "type": "url"}, None),
         ("<base href=/b/><a href=x>", {"selector": "a", "take": "@href", "type": "url"}, "http://shop.example/b/x"),
+        ("<svg><base href=/a/></base></svg><template><p><base href=/t/></template><base href=/b/><a href=x>",
+         {"selector": "a", "take": "@href", "type": "url"}, "http://shop.example/b/x"),
         (
             "<ul><li><b>a</b><i>1</i><li><b>b</b></ul>",
             {
