@@ -78,7 +78,7 @@ class Rule:
 
     name: str
     sites: tuple[str, ...]  # hosts; with *. in front those below one; ANY_SITE
-    pages: tuple[str, ...]  # patterns of paths, where * stands for anything
+    pages: tuple[str, ...]  # patterns of paths in canonical form, where * stands for anything
     records: tuple[Selector, ...]  # the first that finds something counts; none: the page is the record
     fields: tuple[Field, ...]
     follow: tuple[Selector, ...]  # the links in what all of them find are followed; none: all of the page
@@ -309,7 +309,12 @@ def _pattern(value: str) -> str:
         raise ValueError('use a path such as "/product/*"')
     if value.count("*") > STARS_MAX:
         raise ValueError(f"use up to {STARS_MAX} *")
-    return value
+    # As paths are in canonical URLs, which no star changes; a # that is meant is no fragment.
+    slash = "" if value.startswith("/") else "/"
+    url = canonicalize(f"http://a{slash}{value.replace('#', '%23')}")
+    if url is None:
+        raise ValueError("it is longer than any path")
+    return path_of(url).removeprefix(slash)
 
 
 def _take(value: object) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.extract.rules_file import FIELDS_MAX, NESTING_MAX, RULES_MAX, read
+from dhtcrawl.url import canonicalize
 
 RULE = '[[rules]]\nname = "r"\nsite = "shop.example"\n'
 FIELD = RULE + '[[rules.fields]]\nname = "f"\nselector = "p"\n'
@@ -144,8 +145,16 @@ def test_a_rule_is_for_a_host_or_those_below_one(site: str, url: str, applies: b
         ("/*/x/*/y", "/a/x/y", False),
         ("/ab*ba", "/aba", False),
         ("/ab*ba", "/abba", True),
+        ("/straße/*", "/straße/1", True),
+        ("*/大学/*?q=ü *", "/x/大学/?q=ü 1", True),
+        ("/my file's {1}", "/my file's {1}", True),
+        ("/%7Eli/a%2fb*", "/~li/a%2Fb", True),
+        ("/a//*/b", "/a//x/b", True),
+        ("/#/p/*", "/", False),
     ],
 )
 def test_a_pattern_fits_the_path_and_where_it_names_one_the_query(pattern: str, path: str, applies: bool) -> None:
     text = f'{RULE}pages = "{pattern}"\n[[rules.fields]]\nname = "f"\n'
-    assert bool(read("r.toml", text).rules_of(f"http://shop.example{path}")) is applies
+    url = canonicalize(f"http://shop.example{path}")
+    assert url is not None
+    assert bool(read("r.toml", text).rules_of(url)) is applies
