@@ -41,9 +41,12 @@ def rules_without_pages(out: Path, records: Mapping[str, int]) -> list[str]:
             for line in pages:
                 if not waiting:
                     break
-                url = str(json.loads(line).get("url"))
-                waiting = [rule for rule in waiting if not rule.is_of_site(url)]
-    except (OSError, ValueError, ConfigError):
+                try:
+                    url = json.loads(line)["url"]
+                    waiting = [rule for rule in waiting if not rule.is_of_site(url)]
+                except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+                    continue  # it is no page, which the commands that read it tell
+    except (OSError, ConfigError):
         return []  # there are none, or another command tells what is wrong with them
     return [rule.name for rule in waiting]
 

@@ -12,6 +12,7 @@ import duckdb
 import pytest
 from e2e.stub import Answer, StubServer
 
+from dhtcrawl.cli.rules_files import rules_without_pages
 from dhtcrawl.export import extraction
 from dhtcrawl.export.collection import collection, read_response
 from dhtcrawl.export.extraction import extract_records
@@ -286,6 +287,16 @@ def test_other_rules_are_another_crawl_and_the_same_go_on(home: Path, here: Here
         crawl = json.loads((home / "out" / "summary.json").read_text())["crawl"]
         assert spawn(home, "forget", crawl, "--out", "out", "--outputs").code == 0
         assert not (home / "out" / "records" / "r.jsonl").exists()
+
+
+def test_a_line_that_is_no_page_hides_no_rule_without_pages(tmp_path: Path) -> None:
+    for name in ("records", "pages"):
+        (tmp_path / name).mkdir()
+    elsewhere = RULES.format(host="www.shop.example").replace('"r"', '"elsewhere"')
+    (tmp_path / "records" / "rules.toml").write_text(RULES.format(host="shop.example") + elsewhere)
+    lines = ["5", "[]", "[" * 100_000, "{}", '{"url": 5}', '{"url": "x"}', "{", '{"url": "http://shop.example/"}']
+    (tmp_path / "pages" / "pages.jsonl").write_text("\n".join(lines) + "\n")
+    assert rules_without_pages(tmp_path, {}) == ["elsewhere"]
 
 
 def test_what_was_interrupted_goes_on_and_nothing_stands_there_twice(
