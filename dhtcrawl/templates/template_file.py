@@ -109,6 +109,8 @@ def _engine(name: str, table: Table) -> SearchEngine:
     fault = fault_of(engine)
     if fault is not None:
         raise table.wrong(*fault)
+    if "{page}" in engine.url and engine.url_of("a", 0) == engine.url_of("a", 1):
+        raise table.wrong(f"is {engine.url!r}; no engine is told what stands behind the #", "url")
     return engine
 
 

@@ -171,6 +171,10 @@ def test_a_task_that_has_no_url_is_told(tmp_path: Path, capsys: pytest.CaptureFi
             '[engines.e]\nurl = "http://{query}/"',
             "t.toml:2: engines.e.url is 'http://{query}/'; the host must be the same",
         ),
+        (
+            '[engines.e]\nurl = "http://e/?q={query}#p={page}"\npages = 3',
+            "t.toml:2: engines.e.url is 'http://e/?q={query}#p={page}'; no engine is told what stands behind the #",
+        ),
         ('[engines.e]\nurl = "http://e/{q}"', "t.toml:2: engines.e.url is 'http://e/{q}'; {q} stands for nothing"),
         ('[engines.e]\nurl = "http://e/{query}}"', "t.toml:2: engines.e.url is 'http://e/{query}}'; a brace is open"),
         ("engines = 3", "t.toml:1: engines is 3; use a table"),
