@@ -15,7 +15,7 @@ class Dictionary:
     def __init__(self, words: Iterable[str], rest: Callable[[str], Iterable[str]] | None = None) -> None:
         """`rest` gives the words of what has none of `words` in it; None: it is one."""
         self._rest = rest
-        self._words = frozenset(words) - {""}
+        self._words = frozenset(" ".join(word.split()) for word in words) - {""}
         # By their first letter, the lengths that words have, the longest first.
         lengths: dict[str, set[int]] = {}
         for word in self._words:
@@ -24,29 +24,27 @@ class Dictionary:
 
     def words_of(self, text: str) -> list[str]:
         """The words of `text` in their order; each time that one stands there, again."""
-        return [word for part in text.split() for word in self._of_part(part)]
-
-    def _of_part(self, part: str) -> list[str]:
         found: list[str] = []
 
-        def lacks(text: str) -> None:
-            if text:
-                found.extend([text] if self._rest is None else filter(str.strip, self._rest(text)))
+        def lacks(between: str) -> None:
+            for part in between.split():
+                found.extend([part] if self._rest is None else filter(str.strip, self._rest(part)))
 
+        text = " ".join(text.split())
         at = unknown = 0  # what is before `at`, from `unknown` on, is in no word
-        while at < len(part):
-            word = self._word_at(part, at)
+        while at < len(text):
+            word = self._word_at(text, at)
             if word:
-                lacks(part[unknown:at])
+                lacks(text[unknown:at])
                 found.append(word)
                 unknown = at + len(word)
             at += len(word) or 1
-        lacks(part[unknown:])
+        lacks(text[unknown:])
         return found
 
-    def _word_at(self, part: str, at: int) -> str:
-        for length in self._lengths.get(part[at], ()):
-            word = part[at : at + length]
+    def _word_at(self, text: str, at: int) -> str:
+        for length in self._lengths.get(text[at], ()):
+            word = text[at : at + length]
             if word in self._words:
                 return word
         return ""

@@ -76,6 +76,7 @@ def test_a_name_is_taken_apart_at_the_longest_words_and_keywords_go_before_it() 
         "x",
     ]
     assert Dictionary([]).words_of(" one  two ") == ["one", "two"]
+    assert Dictionary(["New  York", "York"]).words_of("a hotel New\tYork York ") == ["a", "hotel", "New York", "York"]
     (task,) = tasks(ENGINE + '[[tasks]]\nname = "特仑苏"\nkeywords = ["蒙牛", "特仑苏"]\n')
     assert task.keywords == ("蒙牛", "特仑苏")
 
