@@ -41,7 +41,11 @@ def make_missing_token(config: Config) -> Path | None:
     except FileExistsError:
         return None  # another process was quicker
     except OSError as error:
-        raise config.refusal(_SETTING, f" {path}: cannot be made ({error.strerror}); name another file") from error
+        raise config.refusal(
+            _SETTING,
+            f" {path}: cannot be made ({error.strerror}); write a token there, as 'openssl rand -hex 32' makes one, "
+            "or name another file",
+        ) from error
     return path
 
 

@@ -108,12 +108,22 @@ def test_a_file_that_is_not_there_is_made_once_by_the_node_and_missed_by_command
         make_missing_token(config_of(tmp_path / "nowhere" / "token"))
 
 
+def test_a_token_is_replaced_in_its_file_which_stays_its_owners(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    config = config_of(path)
+    make_missing_token(config)
+    another = "0123456789abcdef" * 4  # as openssl rand -hex 32
+    path.write_text(f"{another}\n")
+    assert make_missing_token(config) is None
+    assert (token_of(config), stat.S_IMODE(path.stat().st_mode)) == (another, 0o600)
+
+
 def test_a_directory_that_may_not_be_searched_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def exists(path: Path) -> bool:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "exists", exists)
-    with pytest.raises(UsageError, match=r"theirs/token: cannot be made \(Permission denied\); name another file"):
+    with pytest.raises(UsageError, match=r"theirs/token: cannot be made \(Permission denied\); write a token there"):
         make_missing_token(config_of(tmp_path / "theirs" / "token"))
 
 
