@@ -47,7 +47,7 @@ from dhtcrawl.swarm.calls.lifecycle import CRAWLS_A_LIST, VIEW_BYTES, AskProgres
 from dhtcrawl.swarm.lifecycle import crawl_records
 from dhtcrawl.swarm.lifecycle.crawl_authority import CrawlAuthority
 from dhtcrawl.swarm.lifecycle.crawl_calls import CrawlCalls
-from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
+from dhtcrawl.swarm.lifecycle.crawl_records import TOLD_AGAIN_S, CrawlRecords
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 from dhtcrawl.url import URL_CHARS_MAX
 from swarm.fake_peers import node, view_of
@@ -214,7 +214,7 @@ async def test_a_crawl_that_is_told_of_before_the_store_was_read_starts_with_tho
         assert len(world.started) == 2
 
 
-async def test_one_node_tells_so_many_new_crawls_and_others_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_node_tells_so_many_new_crawls_at_once_and_others_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl_records, "TOLD_MAX", 2)
     async with a_world() as world:
         for number in range(2):
@@ -225,6 +225,11 @@ async def test_one_node_tells_so_many_new_crawls_and_others_may_go_on(monkeypatc
         assert await world.hear("crawl_tell", {"record": to_wire(record(1, version=2, state="paused"))}) == {}
         assert await world.hear("crawl_tell", {"record": to_wire(record(2))}, node(2)) == {}
         assert len(world.crawls.ids()) == 3
+        # A swarm lives for months: whoever submits its crawls told a thousand in the end, and no node took one more.
+        for number in range(3, 6):
+            await asyncio.sleep(TOLD_AGAIN_S)
+            assert await world.hear("crawl_tell", {"record": to_wire(record(number))}) == {}
+            assert isinstance(await world.hear("crawl_tell", {"record": to_wire(record(9))}), Refused)
 
 
 async def test_a_crawl_that_was_told_the_last_of_all_versions_can_still_be_stopped_and_resumed(

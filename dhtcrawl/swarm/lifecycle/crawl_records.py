@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from dhtcrawl.loop_state import loop_state
@@ -50,7 +49,8 @@ from dhtcrawl.url import URL_CHARS_MAX
 log = logging.getLogger(__name__)
 
 CRAWLS_MAX = 10_000
-TOLD_MAX = 1_000  # new ones that one node may tell while this one runs
+TOLD_MAX = 1_000  # new ones that one node may tell at once
+TOLD_AGAIN_S = 36.0  # and another one after so long: crawls are begun for as long as a swarm lives
 ASKERS_MAX = 4_096  # for whom they are counted; then all counts begin again
 PULLS_MAX = 16  # of one record in a row, whose version is far above the one that is known
 
@@ -67,7 +67,7 @@ class CrawlRecords:
         self._committer = committer
         self._records: dict[bytes, CrawlRecord] = {}
         self._named: dict[bytes, tuple[frozenset[str], CrawlRecord | None]] = {}  # who took part, by which record
-        self._told: Counter[bytes] = Counter()
+        self._told: dict[bytes, tuple[float, float]] = {}  # by node: how many count, and when that was so
         self._packed: tuple[CrawlRecord, bytes] | None = None  # what was told last; to pack 20,000 seeds takes 13 ms
         self._delay_s: float | None = None  # the longest of crawls that have not ended; None: to be looked up
         self.leaps = 0  # records of peers whose versions were too far ahead, and were lowered
@@ -304,7 +304,7 @@ class CrawlRecords:
         if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:
             return Refused("full", f"{CRAWLS_MAX} crawls are known here")
         if record.crawl_id not in self._records and not self._told_by(asker):
-            return Refused("full", f"one node may tell {TOLD_MAX} new crawls")
+            return Refused("full", f"one node may tell {TOLD_MAX} new crawls at once")
         await self.hear(record, asker)
         await self._heard(record.crawl_id)
         return Done()
@@ -317,11 +317,15 @@ class CrawlRecords:
         return None
 
     def _told_by(self, asker: bytes) -> bool:
-        """Count a new crawl that a node tells; whether it may. A node that begins learns what there is by asking."""
-        self._told[asker] += 1
+        """Whether a node may tell a new crawl, which counts then. One that begins learns what there is by asking."""
+        now = asyncio.get_running_loop().time()
+        told, at = self._told.get(asker, (0.0, now))
+        told = max(0.0, told - (now - at) / TOLD_AGAIN_S)
+        may = told + 1 <= TOLD_MAX
+        self._told[asker] = told + may, now
         if len(self._told) > ASKERS_MAX:
             self._told.clear()
-        return self._told[asker] <= TOLD_MAX
+        return may
 
     def _on_list(self, _asker: bytes, args: calls.ListCrawls) -> calls.KnownCrawls:
         known = sorted(crawl for crawl in self._records if crawl > args.after)[: calls.CRAWLS_A_LIST]
