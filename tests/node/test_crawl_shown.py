@@ -15,6 +15,7 @@ from dhtcrawl.node.api import Api
 from dhtcrawl.spec import make_spec
 from dhtcrawl.standing import OWED
 from dhtcrawl.storage.store.crawl_record import RUNNING, STOPPING, changed, fits_the_wire, new_record
+from dhtcrawl.swarm.lifecycle import crawl_records
 from dhtcrawl.web.api import ApiError
 
 
@@ -152,3 +153,19 @@ async def test_a_crawl_whose_record_leaves_no_room_for_what_is_to_come_is_refuse
             await Api(swarm, swarm.registry).submit(make_spec(seeds, CrawlSettings()))
         assert not swarm.crawls.ids()
         assert fits_the_wire(new_record(make_spec(seeds, CrawlSettings()), bytes(16), swarm.node.ports.key))
+
+
+async def test_a_node_that_knows_as_many_crawls_as_a_swarm_keeps_takes_no_further_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others refused it, and it never ended."""
+    monkeypatch.setattr(crawl_records, "CRAWLS_MAX", 1)
+    async with a_world(nodes=1) as world:
+        swarm = world.hosts[0].swarm
+        assert swarm is not None
+        api = Api(swarm, swarm.registry)
+        await api.submit(make_spec(["http://a.example/"], CrawlSettings()))
+        with pytest.raises(ApiError, match="dhtcrawl forget CRAWL") as refused:
+            await api.submit(make_spec(["http://b.example/"], CrawlSettings()))
+        assert refused.value.status == 409
+        assert len(swarm.crawls.ids()) == 1

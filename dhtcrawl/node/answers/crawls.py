@@ -31,6 +31,7 @@ from dhtcrawl.storage.store.crawl_record import (
     with_settings,
 )
 from dhtcrawl.swarm.calls.lifecycle import RELEASE, WISH_ERROR_CHARS_MAX, PassWish, WishDone
+from dhtcrawl.swarm.lifecycle.crawl_records import CRAWLS_MAX
 from dhtcrawl.units import format_address
 from dhtcrawl.web.api import Action, ApiError, Decision, changes_in
 
@@ -52,6 +53,12 @@ class CrawlAnswers(Answers):
     async def submit(self, spec: CrawlSpec) -> dict[str, Any]:
         if not self._swarm.ready.is_set():
             raise ApiError(503, "the node has not joined yet; try again in a moment")
+        if self._swarm.crawls.full:
+            raise ApiError(
+                409,
+                f"{CRAWLS_MAX:,} crawls are known here, and no node of the swarm would take a further one; have each"
+                " node forget some that have ended, while it does not run: dhtcrawl forget CRAWL",
+            )
         self._check_own_policy(spec)
         ports = self._swarm.node.ports
         record = new_record(spec, ports.rng.randbytes(NONCE_BYTES), ports.key)

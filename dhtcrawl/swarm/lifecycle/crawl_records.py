@@ -87,6 +87,11 @@ class CrawlRecords:
         return sorted(self._records)
 
     @property
+    def full(self) -> bool:
+        """Whether as many crawls are known as a node keeps: it takes none that others tell."""
+        return len(self._records) >= CRAWLS_MAX
+
+    @property
     def running(self) -> bool:
         """Whether a crawl has not ended."""
         return any(not record.ended for record in self._records.values())
@@ -257,7 +262,7 @@ class CrawlRecords:
                 return False  # a list that leads back would never end
             for crawl, digest in known:
                 ours = self._records.get(crawl)
-                if ours is None and len(self._records) >= CRAWLS_MAX:
+                if ours is None and self.full:
                     continue
                 if ours is None or ours.digest != digest:
                     await self._pull_one(node, crawl, met=True)
@@ -301,7 +306,7 @@ class CrawlRecords:
         record = self._sound(_parsed(args.record, known, view.ids if args.view == view_fingerprint(view) else ()))
         if record is None:
             raise BadArguments("record")
-        if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:
+        if record.crawl_id not in self._records and self.full:
             return Refused("full", f"{CRAWLS_MAX} crawls are known here")
         if record.crawl_id not in self._records and not self._told_by(asker):
             return Refused("full", f"one node may tell {TOLD_MAX} new crawls at once")
