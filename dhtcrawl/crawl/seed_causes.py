@@ -35,6 +35,8 @@ _REMEDIES: Final = {
     SkipReason.FAILED: "check the address, and whether the site is up",
     SkipReason.RECALLED: "see what ails the nodes that took it, and release it: 'dhtcrawl crawls --manual'",
 }
+# The option allows the hosts that seeds name, and no other.
+_TARGET_REMEDY: Final = "if it is yours, name it as a seed, too, with --allow-private"
 _NODE_REMEDY: Final = "if it is yours, start that node, and others that may get it, with join --allow-network"
 _BUSY: Final = "try again later, or with a longer --delay"
 _TROUBLE: Final = "the site has trouble: try again later"
@@ -57,7 +59,7 @@ async def seed_cause(seed: str, ask: Ask) -> str:
         if any(target == step.get("url") for step in steps):
             return _circle(steps, target)
         steps.append(await ask(target))
-    cause = _end(steps[-1])
+    cause = _end(steps[-1], of_seed=len(steps) == 1)
     led = f"redirects to {steps[-1].get('url')}: " if cause and len(steps) > 1 else ""
     return led + cause
 
@@ -79,12 +81,16 @@ def _circle(steps: Sequence[Answer], target: str) -> str:
     return f"redirects in a circle: {way}; {_CIRCLE}"
 
 
-def _end(step: Answer) -> str:
+def _end(step: Answer, *, of_seed: bool) -> str:
     state, status, reason = step.get("state"), step.get("status"), step.get("reason")
     if state == UNTOLD:
         return f"cannot be told now: {step.get('detail')}"
     if state == "dead":
-        remedy = _NODE_REMEDY if NODE_REFUSES in str(step.get("detail")) else _REMEDIES.get(str(reason), "")
+        remedy = _REMEDIES.get(str(reason), "")
+        if NODE_REFUSES in str(step.get("detail")):
+            remedy = _NODE_REMEDY
+        elif reason == SkipReason.PRIVATE_ADDRESS and not of_seed:
+            remedy = _TARGET_REMEDY
         return f"{step.get('detail') or reason}" + (f"; {remedy}" if remedy else "")
     if state in ("skipped", "unknown"):
         return _REASONS.get(str(reason), str(reason)) if reason else "it was never queued"

@@ -106,6 +106,14 @@ async def test_a_seed_at_a_private_address_is_told_with_the_option_for_it() -> N
     assert "private-address: as scripted; if it is yours, use --allow-private" in error
 
 
+async def test_a_redirect_to_a_private_address_is_told_with_the_option_that_allows_it() -> None:
+    there, private = (302, {"Location": "http://10.0.0.1/home"}, b""), FetchFailureKind.PRIVATE_ADDRESS
+    nothing: Answer = (404, {}, b"")
+    _, _, error, _ = await told(lambda url: there if url == SEED else nothing if SEED in url else private)
+    assert f"{SEED}: redirects to http://10.0.0.1/home: private-address: as scripted" in error
+    assert "if it is yours, name it as a seed, too, with --allow-private" in error
+
+
 async def test_a_seed_that_only_the_node_refuses_is_told_with_the_option_of_the_node() -> None:
     cause = {
         "state": "dead",
