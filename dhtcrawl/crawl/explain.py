@@ -5,7 +5,8 @@ Runs in a transaction and writes nothing. The answer is made of JSON's types:
     url, crawl (hex), key (hex), state    always; state: pending, fetched, dead, done, skipped, unknown
     depth, referrer, seed, redirects      of a task: what led to it, and over how many redirects in a row
     found_at                              when the page was fetched that led to it, if this store has that page
-    attempts_made                         of a task that is not fetched, how many requests were made for it, if any
+    attempts_made                         of a dead task, how many requests were made for it, if any; 1 where its
+                                          origin was given up before
     crawl_ended                           how the crawl ended, if it has
     limit_reached                         the limit of pages, if this crawl is at it
     node_type                             of a pending page of results, the type of nodes that may fetch it, if not all
@@ -27,11 +28,15 @@ from dhtcrawl.keyspace import url_key
 from dhtcrawl.searches import named
 from dhtcrawl.storage.store import keys, tasks
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
-from dhtcrawl.storage.store.records import State, Task, unpack
+from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import has_host, host_of
 
 SEARCHES_TOLD: Final = 5
+# Why a task dies before it is asked for, at least this time.
+_WITHOUT_A_REQUEST: Final = frozenset(
+    (SkipReason.ROBOTS, SkipReason.OUT_OF_SCOPE, SkipReason.EXCLUDED, SkipReason.PRIVATE_ADDRESS)
+)
 
 
 def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
@@ -49,7 +54,7 @@ def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
         answer |= {"state": task.state.name.lower(), "depth": task.depth, "referrer": task.referrer or None}
         answer |= {"seed": task.seed, "redirects": task.hops, **_found_at(txn, crawl, task), **_searches(crawl, url)}
         if task.state == State.DEAD:
-            answer |= {"reason": task.reason, "detail": task.detail, "attempts_made": task.attempt + 1}
+            answer |= {"reason": task.reason, "detail": task.detail, **_attempts_made(task)}
         if task.state == State.PENDING and not crawl.ended:
             answer |= _limit_reached(txn, crawl) | _node_type(crawl, url)
         page = tasks.get_page(txn, crawl.crawl_id, key)
@@ -66,6 +71,11 @@ def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
         return answer | {"state": "skipped", "reason": unpack(skipped)[1]}
     refusal = Scope([*crawl.spec.seeds, *crawl.aliases], crawl.spec.settings, searches=crawl.spec.searches).refuses(url)
     return answer | {"state": "unknown", "in_scope": refusal is None, "reason": refusal}
+
+
+def _attempts_made(task: Task) -> dict[str, int]:
+    made = task.attempt + (task.reason not in _WITHOUT_A_REQUEST)
+    return {"attempts_made": made} if made else {}
 
 
 def _found_at(txn: Txn, crawl: CrawlRecord, task: Task) -> dict[str, Any]:

@@ -111,6 +111,7 @@ class Fetcher:
             clock.cancel()
             now = self._s.clock.monotonic()
             self._frontier.finish(job, now)
+            job.attempt = max(0, job.attempt - 1)  # the last one that was made, and not this one
             self._give_up(job, task, hopeless.reason, hopeless.detail, hopeless.result, now=now)
             return
         if not self._spec.settings.ignore_robots and not self._parts.robots.allows(job.origin, task.url):

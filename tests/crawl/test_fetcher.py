@@ -286,3 +286,13 @@ async def test_an_origin_without_hope_is_not_asked() -> None:
     await fetcher.run(await world.next())
     assert world.asked == []
     assert [(kill.key, kill.detail) for kill in world.handed_in().kills] == [(key, "it is gone")]
+
+
+async def test_a_page_whose_origin_is_given_up_counts_the_requests_that_were_made() -> None:
+    world = SmallWeb({SEED: FetchFailureKind.CONNECT})
+    fetcher = fetcher_of(world)
+    world.add(SEED)
+    while world.parts.next_round.empty:
+        await fetcher.run(await world.next())
+    (kill,) = world.handed_in().kills
+    assert kill.attempt + 1 == len(world.asked) == Config().politeness.host_strikes_max

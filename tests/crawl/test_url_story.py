@@ -13,8 +13,10 @@ from dhtcrawl.crawl.explain import explain
 from dhtcrawl.crawl.url_story import url_story
 from dhtcrawl.searches import SearchEngine, Searches
 from dhtcrawl.spec import make_spec
+from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.counters import put_counters
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, with_settings
+from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import Link
 
 SEED = SPEC.seeds[0]
@@ -60,3 +62,23 @@ def test_a_url_that_no_url_led_to_is_told_of() -> None:
     store.accept(Link(by_host.key_of(SEED), SEED, 1, "nowhere"))
     answer = store.run(partial(explain, crawl=CrawlRecord(CRAWL, by_host, b""), url=SEED))
     assert (answer["state"], answer["referrer"]) == ("pending", "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("reason", "attempt", "made"),
+    [
+        (SkipReason.FAILED, 0, 1),
+        (SkipReason.FAILED, 2, 3),
+        (SkipReason.ROBOTS, 0, None),
+        (SkipReason.ROBOTS, 1, 1),
+        (SkipReason.PRIVATE_ADDRESS, 0, None),
+    ],
+)
+def test_a_task_that_died_before_it_was_asked_for_counts_no_request_for_that(
+    reason: str, attempt: int, made: int | None
+) -> None:
+    store, key = Store(), SPEC.key_of(SEED)
+    store.accept(link(SEED))
+    store.run(partial(tasks.kill, crawl=CRAWL, key=key, reason=reason, detail="", attempt=attempt))
+    answer = store.run(partial(explain, crawl=CrawlRecord(CRAWL, SPEC, b""), url=SEED))
+    assert answer.get("attempts_made") == made
