@@ -211,7 +211,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--known", help="numbers of known URLs, such as 10000,1000000")
     parser.add_argument("--pages", type=int, help=f"of each run (default {PAGES})")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each size, in turns (default 1)")
-    parser.add_argument("--plot", metavar="FILE", help="write a plot there, as SVG")
+    parser.add_argument("--plot", type=benchmark.output, metavar="FILE", help="write a plot there, as SVG")
     args = parser.parse_args(argv)
     sizes = [int(n) for n in args.known.split(",")] if args.known else list(QUICK_KNOWN if args.quick else KNOWN)
     warm = QUICK_WARM_PAGES if args.quick else WARM_PAGES

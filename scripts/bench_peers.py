@@ -189,7 +189,7 @@ def main(argv: list[str] | None = None) -> int:
     benchmark.add_options(
         parser, "2 rounds of a small made-up site; a minute, no target but that the pages are the same"
     )
-    parser.add_argument("--plot", metavar="FILE", help="write a plot there, as SVG")
+    parser.add_argument("--plot", type=benchmark.output, metavar="FILE", help="write a plot there, as SVG")
     parser.add_argument("--install", action="store_true", help="install the others below --peers, and end")
     parser.add_argument("--peers", type=Path, default=crawlers.CHECKOUT / "build/peers", metavar="DIR",
                         help="where the others are (default build/peers)")  # fmt: skip

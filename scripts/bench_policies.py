@@ -65,14 +65,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, metavar="N", default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--quick", action="store_true", help="everything small; nothing is judged")
     parser.add_argument("--latency-matrix", type=Path, metavar="FILE", help="round trips between nodes, as .npz")
-    parser.add_argument("--json", metavar="FILE", help="write the rows there as they come; - for stdout")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there as they come")
+    parser.add_argument(
+        "--json", type=benchmark.output, metavar="FILE", help="write the rows there as they come; - for stdout"
+    )
+    parser.add_argument("--markdown", type=benchmark.output, metavar="FILE", help="write the tables there as they come")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write pictures there, as SVG")
     args = parser.parse_args(argv)
     # What Ctrl-C does, so that the processes that were started are ended.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if args.plots is not None:
-        args.plots.mkdir(parents=True, exist_ok=True)
+        try:
+            args.plots.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"argument --plots: {args.plots} cannot be made ({error.strerror}); name another directory")
     options = Options(args.seeds, args.quick, args.plots, args.latency_matrix, args.jobs)
     rows: list[Row] = []
     for experiment in EXPERIMENTS:
@@ -81,9 +86,9 @@ def main(argv: list[str] | None = None) -> int:
             rows += experiment.run(options)
             # All of it takes more than an hour: what has been measured is there whatever comes.
             if args.json and args.json != "-":
-                Path(args.json).write_text(json_text(rows))
+                Path(args.json).write_text(json_text(rows), "utf-8")
             if args.markdown:
-                args.markdown.write_text(markdown_table(rows))
+                Path(args.markdown).write_text(markdown_table(rows), "utf-8")
     print(text_table(rows), file=sys.stdout if args.json != "-" else sys.stderr)
     return benchmark.finish(as_rows(rows), args.json)
 

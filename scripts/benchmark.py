@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import sys
 from collections.abc import Iterable, Sequence
@@ -51,7 +52,20 @@ def row(
 def add_options(parser: argparse.ArgumentParser, quick: str) -> None:
     """`--quick`, which does what `quick` says, and `--json`."""
     parser.add_argument("--quick", action="store_true", help=quick)
-    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for stdout")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the rows there; - for stdout")
+
+
+def output(name: str) -> str:
+    """A file that an option of argparse names, in which something is written once all is measured, hours later.
+
+    Raises:
+        ArgumentTypeError: it cannot be written.
+    """
+    path = Path(name)
+    place = path if path.exists() else path.parent
+    if name != "-" and (path.is_dir() or not (path.exists() or place.is_dir()) or not os.access(place, os.W_OK)):
+        raise argparse.ArgumentTypeError(f"{name} cannot be written; name another file")
+    return name
 
 
 def table(rows: Iterable[Row]) -> str:
@@ -80,8 +94,15 @@ def json_text(rows: Iterable[Row], **more: object) -> str:
 
 def finish(rows: Sequence[Row], json_file: str | None, **more: object) -> int:
     """Write the rows where they were asked for; the exit code: 0 only when every row with a target is ok."""
-    if json_file == "-":
-        print(json_text(rows, **more), end="")
-    elif json_file:
-        Path(json_file).write_text(json_text(rows, **more))
-    return 0 if all(item["ok"] for item in rows) else 1
+    text, good = json_text(rows, **more), all(item["ok"] for item in rows)
+    if json_file and json_file != "-":
+        try:
+            Path(json_file).write_text(text, "utf-8")
+            return 0 if good else 1
+        except OSError as error:
+            # What was measured for hours is not lost.
+            print(f"bench: {json_file} cannot be written ({error.strerror}); stdout has it", file=sys.stderr)
+            good = False
+    if json_file:
+        print(text, end="")
+    return 0 if good else 1

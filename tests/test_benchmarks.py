@@ -11,8 +11,11 @@ from typing import Any
 
 import bench_churn
 import bench_frames
+import bench_growth
 import bench_lookups
 import bench_members
+import bench_peers
+import bench_policies
 import bench_rules
 import bench_scale
 import bench_tasks
@@ -120,6 +123,41 @@ def test_a_benchmark_ends_with_0_only_when_every_row_with_a_target_is_ok(
     lines = benchmark.table([good, bad]).splitlines()
     assert lines[1].split() == ["good", "1.235", "s", "2", "ok"]
     assert lines[2].split() == ["bad", "3.0", "s", "2", "NOT", "OK", "at", "most", "2"]
+
+
+@pytest.mark.parametrize("name", ["missing/rows.json", "", "below-a-file/rows.json"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "below-a-file").touch()
+    file = str(tmp_path / name)
+    for main, option in (
+        (bench_scale.main, "--json"), (bench_scale.main, "--plot"), (bench_scale.main, "--csv"),
+        (bench_policies.main, "--json"), (bench_policies.main, "--markdown"), (bench_growth.main, "--plot"),
+        (bench_peers.main, "--plot"),
+    ):  # fmt: skip
+        with pytest.raises(SystemExit) as ended:
+            main([option, file])
+        assert ended.value.code == 2
+        assert f"argument {option}: {file} cannot be written; name another file" in capsys.readouterr().err
+
+
+def test_a_directory_that_cannot_be_made_is_told_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as ended:
+        bench_policies.main(["--plots", str(tmp_path / "file")])
+    assert ended.value.code == 2
+    assert "argument --plots" in capsys.readouterr().err
+
+
+def test_what_was_measured_is_on_stdout_where_the_disk_is_full_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+    good = benchmark.row("good", 1.5, "s", 7)
+    assert benchmark.finish([good], benchmark.output("/dev/full")) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"rows": [good]}
+    assert said.err == "bench: /dev/full cannot be written (No space left on device); stdout has it\n"
 
 
 def test_a_median_stands_for_several_samples() -> None:
