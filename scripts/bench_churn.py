@@ -258,10 +258,10 @@ def main(argv: list[str] | None = None) -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="What churn costs a crawl, beside the paper's protocol.")
     parser.add_argument("--small", action="store_true", dest="quick", help=argparse.SUPPRESS)
-    parser.add_argument("--seeds", type=int, metavar="N", default=1, help="runs of each regime (1)")
+    parser.add_argument("--seeds", type=benchmark.count, metavar="N", default=1, help="runs of each regime (1)")
     parser.add_argument("--first-seed", type=int, metavar="N", default=1, help="of these (1)")
     parser.add_argument("--regime", action="append", choices=[each.name for each in REGIMES], help="only this one")
-    parser.add_argument("--jobs", type=int, metavar="N", default=os.cpu_count(), help="runs at once")
+    parser.add_argument("--jobs", type=benchmark.count, metavar="N", default=os.cpu_count(), help="runs at once")
     benchmark.add_options(parser, "10 nodes, 300 pages; under a minute")
     args = parser.parse_args(argv)
     seeds = list(range(args.first_seed, args.first_seed + args.seeds))

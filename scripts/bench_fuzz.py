@@ -445,8 +445,10 @@ def fuzz(frames: int, datagrams: int, seed: int) -> All:
 def main() -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="Gives a node what is made from valid frames and datagrams by chance.")
-    parser.add_argument("--frames", type=int, metavar="N", help=f"mutants of frames; {FRAMES:,} by default")
-    parser.add_argument("--datagrams", type=int, metavar="N", help=f"of datagrams, of each kind; {DATAGRAMS:,}")
+    parser.add_argument("--frames", type=benchmark.count, metavar="N", help=f"mutants of frames; {FRAMES:,} by default")
+    parser.add_argument(
+        "--datagrams", type=benchmark.count, metavar="N", help=f"of datagrams, of each kind; {DATAGRAMS:,}"
+    )
     parser.add_argument("--seed", type=int, default=1)
     benchmark.add_options(parser, f"{QUICK_FRAMES:,} frames and {QUICK_DATAGRAMS:,} datagrams")
     args = parser.parse_args()

@@ -208,12 +208,12 @@ def main(argv: list[str] | None = None) -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="Measures what a page costs as the number of known URLs grows.")
     benchmark.add_options(parser, "few URLs and pages; under a minute, says nothing about the targets")
-    parser.add_argument("--known", help="numbers of known URLs, such as 10000,1000000")
-    parser.add_argument("--pages", type=int, help=f"of each run (default {PAGES})")
-    parser.add_argument("--rounds", type=int, default=1, help="runs of each size, in turns (default 1)")
+    parser.add_argument("--known", type=benchmark.counts, help="numbers of known URLs, such as 10000,1000000")
+    parser.add_argument("--pages", type=benchmark.count, help=f"of each run (default {PAGES})")
+    parser.add_argument("--rounds", type=benchmark.count, default=1, help="runs of each size, in turns (default 1)")
     parser.add_argument("--plot", type=benchmark.output, metavar="FILE", help="write a plot there, as SVG")
     args = parser.parse_args(argv)
-    sizes = [int(n) for n in args.known.split(",")] if args.known else list(QUICK_KNOWN if args.quick else KNOWN)
+    sizes = args.known or list(QUICK_KNOWN if args.quick else KNOWN)
     warm = QUICK_WARM_PAGES if args.quick else WARM_PAGES
     pages = args.pages or (QUICK_PAGES if args.quick else PAGES)
     samples: dict[int, list[Sample]] = {known: [] for known in sizes}

@@ -105,7 +105,7 @@ def key_row() -> benchmark.Row:
 def main() -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="How even the shares of nodes are under xor.")
-    parser.add_argument("--swarms", type=int, metavar="N", help="how many of each kind")
+    parser.add_argument("--swarms", type=benchmark.count, metavar="N", help="how many of each kind")
     parser.add_argument("--seed", type=int, default=1)
     benchmark.add_options(parser, "fewer and smaller swarms; seconds")
     args = parser.parse_args()

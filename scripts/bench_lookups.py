@@ -283,7 +283,7 @@ def show(joining: Joining, phases: Sequence[Phase]) -> None:
 def main() -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="Right answers, times and RPCs of look-ups before and after a kill.")
-    parser.add_argument("--nodes", type=int, nargs="+", metavar="N", help="sizes of the swarm")
+    parser.add_argument("--nodes", type=benchmark.count, nargs="+", metavar="N", help="sizes of the swarm")
     parser.add_argument("--made-up", type=int, default=0, metavar="N", help="contacts that somebody makes up; no kill")
     parser.add_argument("--liars", type=int, default=1, metavar="N", help="nodes that name silent ones and no others")
     parser.add_argument("--seed", type=int, default=1)

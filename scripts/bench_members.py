@@ -147,11 +147,11 @@ def rows_of(nodes: int, cost: MembersCost) -> list[benchmark.Row]:
 def main() -> int:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description="What it costs a node to know every other member.")
-    parser.add_argument("--nodes", metavar="N,N", help="how many members there are")
+    parser.add_argument("--nodes", type=benchmark.counts, metavar="N,N", help="how many members there are")
     parser.add_argument("--seed", type=int, default=1)
     benchmark.add_options(parser, "the small swarms only; seconds")
     args = parser.parse_args()
-    sizes = [int(n) for n in args.nodes.split(",")] if args.nodes else QUICK_NODES if args.quick else NODES
+    sizes = args.nodes or (QUICK_NODES if args.quick else NODES)
     rows = [row for nodes in sizes for row in rows_of(nodes, measure(nodes, args.seed))]
     benchmark.print_table(rows)
     return benchmark.finish(rows, args.json)

@@ -197,8 +197,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--slow-rounds", type=int, metavar="N", help="no more of Scrapy's and crawlee's")
     parser.add_argument("--sites", metavar="NAME,…", help=f"only these: {', '.join(SITES)}")
     parser.add_argument("--crawlers", metavar="NAME,…", help="only these")
-    parser.add_argument("--pages", type=int, help=f"of each of the {HOSTS} made-up hosts (default {PAGES})")
-    parser.add_argument("--concurrency", type=int, default=32, help="requests at once (default 32)")
+    parser.add_argument("--pages", type=benchmark.count, help=f"of each of the {HOSTS} made-up hosts (default {PAGES})")
+    parser.add_argument("--concurrency", type=benchmark.count, default=32, help="requests at once (default 32)")
     parser.add_argument("--add", action="append", default=[], metavar="FILE", help="also count the runs of this --json")
     args = parser.parse_args(argv)
     if args.install:

@@ -61,8 +61,10 @@ def main(argv: list[str] | None = None) -> int:
     names = [experiment.name for experiment in EXPERIMENTS]
     parser = argparse.ArgumentParser(description="The papers' experiments, beside their claims and our targets.")
     parser.add_argument("--experiment", action="append", choices=names, metavar="NAME", help=f"of {', '.join(names)}")
-    parser.add_argument("--seeds", type=int, metavar="N", help="instead of as many as the targets name")
-    parser.add_argument("--jobs", type=int, metavar="N", default=os.cpu_count() or 1, help="processes at once")
+    parser.add_argument("--seeds", type=benchmark.count, metavar="N", help="instead of as many as the targets name")
+    parser.add_argument(
+        "--jobs", type=benchmark.count, metavar="N", default=os.cpu_count() or 1, help="processes at once"
+    )
     parser.add_argument("--quick", action="store_true", help="everything small; nothing is judged")
     parser.add_argument("--latency-matrix", type=Path, metavar="FILE", help="round trips between nodes, as .npz")
     parser.add_argument(

@@ -181,7 +181,9 @@ def rows_of(name: str, pairs: Sequence[Pair]) -> list[benchmark.Row]:
 def main() -> int:
     """Measure, print, write; 0 only when all targets are met."""
     parser = argparse.ArgumentParser(description="CPU a page of a crawl with rules beside one without.")
-    parser.add_argument("--rounds", type=int, metavar="N", help=f"pairs of crawls of each site, {ROUNDS} by default")
+    parser.add_argument(
+        "--rounds", type=benchmark.count, metavar="N", help=f"pairs of crawls of each site, {ROUNDS} by default"
+    )
     parser.add_argument("--site", choices=sorted(RULES), action="append", help="this one only")
     benchmark.add_options(parser, "one pair of the smaller site")
     args = parser.parse_args()

@@ -220,7 +220,7 @@ def settled(args: argparse.Namespace) -> int:
     pages = args.pages or (QUICK_PAGES if args.quick else SETTLED_PAGES)
     paced: dict[int, list[scale_settled.Paced]] = {}
     for seed in range(1, args.seeds + 1):
-        for nodes in (int(n) for n in args.settled.split(",")):
+        for nodes in args.settled:
             note(f"{nodes} settled nodes, {pages} pages each, seed {seed}")
             values = _apart("--one-settled", nodes, pages, seed)
             paced.setdefault(nodes, []).append(scale_settled.Paced(**(values | {"sample": _sample(values["sample"])})))
@@ -265,7 +265,7 @@ def _where(args: argparse.Namespace) -> tuple[Callable[[Trial, Path], RealSample
     Raises:
         SystemExit: there are not so many hosts.
     """
-    sizes = [int(n) for n in args.real.split(",")] if args.real else []
+    sizes: list[int] = args.real or []
     if not args.inventory:
         return run_real, sizes
     inventory = scale_hosts.read_inventory(args.inventory)
@@ -279,20 +279,32 @@ def main(argv: list[str] | None = None) -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="Measures what a page costs in simulated swarms of several sizes.")
     benchmark.add_options(parser, "small swarms and few pages; under a minute, no target")
-    parser.add_argument("--settled", metavar="N,N", help="swarms of these sizes whose nodes know each other already")
-    parser.add_argument("--real", metavar="N,N", help="real nodes on this machine instead, in swarms of these sizes")
+    parser.add_argument(
+        "--settled",
+        type=benchmark.counts,
+        metavar="N,N",
+        help="swarms of these sizes whose nodes know each other already",
+    )
+    parser.add_argument(
+        "--real",
+        type=benchmark.counts,
+        metavar="N,N",
+        help="real nodes on this machine instead, in swarms of these sizes",
+    )
     parser.add_argument("--inventory", metavar="FILE", help="real nodes on the hosts of this file (TOML), over ssh")
     parser.add_argument("--policies", default="xor,balanced", metavar="NAME,…", help="of real nodes")
     parser.add_argument("--keys", default="url", metavar="NAME,…", help="of real nodes: url, host or both")
-    parser.add_argument("--rounds", type=int, default=1, help="of real swarms, in turns (default 1)")
-    parser.add_argument("--flight", type=int, metavar="N", help="requests at once, of a real node (default 4)")
+    parser.add_argument("--rounds", type=benchmark.count, default=1, help="of real swarms, in turns (default 1)")
+    parser.add_argument(
+        "--flight", type=benchmark.count, metavar="N", help="requests at once, of a real node (default 4)"
+    )
     parser.add_argument("--latency", type=float, metavar="S", help="of each page of the real nodes' web (default 0.3)")
     parser.add_argument("--share", type=float, metavar="CORES", help="of a core, for each real node, such as 0.05")
     parser.add_argument("--csv", type=benchmark.output, metavar="FILE", help="write a line for each real swarm there")
     parser.add_argument("--plot", type=benchmark.output, metavar="FILE", help="write a plot there, as SVG")
-    parser.add_argument("--nodes", help="sizes of swarms, such as 10,100,1000")
-    parser.add_argument("--pages", type=int, help=f"for each node (default {PAGES})")
-    parser.add_argument("--seeds", type=int, default=1, help="runs of each swarm (default 1)")
+    parser.add_argument("--nodes", type=benchmark.counts, help="sizes of swarms, such as 10,100,1000")
+    parser.add_argument("--pages", type=benchmark.count, help=f"for each node (default {PAGES})")
+    parser.add_argument("--seeds", type=benchmark.count, default=1, help="runs of each swarm (default 1)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--one-settled", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
@@ -306,7 +318,7 @@ def main(argv: list[str] | None = None) -> int:
         return settled(args)
     if args.real or args.inventory:
         return real(args)
-    sizes = [int(n) for n in args.nodes.split(",")] if args.nodes else list(QUICK_NODES if args.quick else NODES)
+    sizes = args.nodes or list(QUICK_NODES if args.quick else NODES)
     pages = args.pages or (QUICK_PAGES if args.quick else PAGES)
     seeds = range(1, args.seeds + 1)
     samples = {nodes: [measure(nodes, pages, seed) for seed in seeds] for nodes in sizes}

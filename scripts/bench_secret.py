@@ -61,8 +61,8 @@ def rows_of(found: list[tuple[float, float]]) -> list[benchmark.Row]:
 def main() -> int:
     """Measure, print, write; 0 only when one of both targets is met."""
     parser = argparse.ArgumentParser(description="CPU a page of a closed swarm beside an open one.")
-    parser.add_argument("--pairs", type=int, metavar="N", help="8 by default")
-    parser.add_argument("--pages", type=int, default=1500, metavar="N", help="of the generated site")
+    parser.add_argument("--pairs", type=benchmark.count, metavar="N", help="8 by default")
+    parser.add_argument("--pages", type=benchmark.count, default=1500, metavar="N", help="of the generated site")
     parser.add_argument("--site", metavar="DIR", help="files to crawl instead of generated ones")
     parser.add_argument("--start", default="/index.html", metavar="PATH", help="the first page of the site")
     benchmark.add_options(parser, "two pairs on a small site")

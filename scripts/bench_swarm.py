@@ -130,16 +130,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     benchmark.add_options(parser, "one round on a small site")
     parser.add_argument(
-        "--nodes", default="", help="numbers of nodes, by commas; by default 5 for a site, 4 for new links"
+        "--nodes", type=benchmark.counts, help="numbers of nodes, by commas; by default 5 for a site, 4 for new links"
     )
     parser.add_argument("--policy", default="xor")
     parser.add_argument("--site", metavar="DIR", help="files to crawl instead of generated ones")
     parser.add_argument("--start", default="/index.html", help="the path of the first page of the site")
     parser.add_argument("--shape", choices=("site", "new", "both"), default="both")
-    parser.add_argument("--pages", type=int, default=600, help="pages of new links")
+    parser.add_argument("--pages", type=benchmark.count, default=600, help="pages of new links")
     options = parser.parse_args()
     rounds = 1 if options.quick else 3
-    asked = [int(number) for number in options.nodes.split(",") if number]
+    asked = options.nodes or []
     rows: list[benchmark.Row] = []
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
         home = Path(name)

@@ -68,6 +68,26 @@ def output(name: str) -> str:
     return name
 
 
+def count(text: str) -> int:
+    """A number of something that an option of argparse gives.
+
+    Raises:
+        ArgumentTypeError: it is none, or less than 1.
+    """
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number that can be used here; use 1 or more")
+    return int(text)
+
+
+def counts(text: str) -> list[int]:
+    """Several of them, with commas.
+
+    Raises:
+        ArgumentTypeError: one of them is none, or less than 1.
+    """
+    return [count(each.strip()) for each in text.split(",")]
+
+
 def table(rows: Iterable[Row]) -> str:
     """A line for each row, for people."""
     rows = list(rows)

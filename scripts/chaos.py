@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "scripts")]
 
+import benchmark  # noqa: E402 - found on the path above
 from e2e.chaos import Plan, Report, run  # noqa: E402 - found on the path above
 from e2e.chaos_judge import by_fault  # noqa: E402
 from e2e.netns import Unavailable  # noqa: E402
@@ -28,13 +29,13 @@ from e2e.netns import Unavailable  # noqa: E402
 def main() -> int:
     """The command line; its exit code."""
     parser = argparse.ArgumentParser(description="Kills, pauses and parts the nodes of a real swarm that crawls.")
-    parser.add_argument("--nodes", type=int, default=20)
+    parser.add_argument("--nodes", type=benchmark.count, default=20)
     parser.add_argument("--minutes", type=float, default=3.0, help="how long there are faults")
     parser.add_argument("--seed", type=int, default=1, help="of the faults")
     parser.add_argument("--every", type=float, default=10.0, metavar="S", help="a fault about every S seconds")
     parser.add_argument("--rate", type=float, default=20.0, help="pages a second that the web server answers")
     parser.add_argument("--front", type=int, default=0, help="how far ahead the pages' links lead; 0: anywhere")
-    parser.add_argument("--concurrency", type=int, default=4, help="requests a node has in flight")
+    parser.add_argument("--concurrency", type=benchmark.count, default=4, help="requests a node has in flight")
     parser.add_argument("--home", type=Path, help="keep the nodes' directories here; else they go when all was well")
     args = parser.parse_args()
     plan = Plan(args.nodes, 60 * args.minutes, args.seed, args.every, args.rate, args.concurrency, args.front)

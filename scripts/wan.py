@@ -25,7 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "scripts")]
 
-import ended  # noqa: E402 - found on the path above
+import benchmark  # noqa: E402 - found on the path above
+import ended  # noqa: E402
 from e2e.netns import Unavailable  # noqa: E402
 from wan_lab.regions import FAMILIES, Regions  # noqa: E402
 from wan_lab.trial import WEB, Trial, run  # noqa: E402
@@ -52,9 +53,9 @@ def distances() -> dict[tuple[str, str], Distance]:
 def main() -> int:
     """The command line; its exit code."""
     parser = argparse.ArgumentParser(description="A crawl by nodes in three regions, on one machine.")
-    parser.add_argument("--nodes", type=int, default=20)
-    parser.add_argument("--pages", type=int, default=2_000)
-    parser.add_argument("--hosts", type=int, default=200, help="of the web, dealt the pages in turn")
+    parser.add_argument("--nodes", type=benchmark.count, default=20)
+    parser.add_argument("--pages", type=benchmark.count, default=2_000)
+    parser.add_argument("--hosts", type=benchmark.count, default=200, help="of the web, dealt the pages in turn")
     parser.add_argument("--page-bytes", type=int, default=4_000)
     parser.add_argument("--delay", type=float, default=0.25, metavar="S", help="between two requests to a host")
     parser.add_argument("--policy", default="balanced")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -150,6 +151,28 @@ def test_a_directory_that_cannot_be_made_is_told_before_anything_is_measured(
         bench_policies.main(["--plots", str(tmp_path / "file")])
     assert ended.value.code == 2
     assert "argument --plots" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "ten", "", "1.5", "²"])
+def test_a_number_that_is_none_is_told_before_anything_is_measured(
+    given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for main, option in (
+        (bench_scale.main, "--rounds"), (bench_scale.main, "--seeds"), (bench_scale.main, "--real"),
+        (bench_scale.main, "--settled"), (bench_scale.main, "--nodes"), (bench_churn.main, "--seeds"),
+        (bench_churn.main, "--jobs"), (bench_growth.main, "--known"), (bench_growth.main, "--rounds"),
+        (bench_policies.main, "--jobs"), (bench_peers.main, "--pages"),
+    ):  # fmt: skip
+        with pytest.raises(SystemExit) as ended:
+            main([f"{option}={given}"])
+        assert ended.value.code == 2
+        assert f"argument {option}: {given!r} is no number that can be used here" in capsys.readouterr().err
+
+
+def test_sizes_are_numbers_with_commas() -> None:
+    assert benchmark.counts("1,2, 16") == [1, 2, 16]
+    with pytest.raises(argparse.ArgumentTypeError, match="'' is no number"):
+        benchmark.counts("1,")
 
 
 def test_what_was_measured_is_on_stdout_where_the_disk_is_full_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
