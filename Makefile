@@ -82,8 +82,9 @@ check-structure: $(DEV_READY)
 check-tests: $(DEV_READY)
 	@$(BIN)/python -m pytest -c pyproject.toml --collect-only -q >$(VENV)/collected || { cat $(VENV)/collected; exit 1; }
 
+# A benchmark that is interrupted and ends in order would have the shell go on with the next one.
 bench: $(DEV_READY) ## run every benchmark; BENCH_ARGS=--quick: all of it small
-	@failed=0; for script in scripts/bench_*.py; do \
+	@trap 'exit 130' INT; failed=0; for script in scripts/bench_*.py; do \
 	  [ -e "$$script" ] || { echo "make bench: there are no benchmarks yet"; continue; }; \
 	  echo "== $$script"; $(BIN)/python "$$script" $(BENCH_ARGS) || failed=1; \
 	done; exit $$failed

@@ -140,6 +140,18 @@ def test_make_clean_leaves_nothing_of_the_demo_behind() -> None:
     assert {"elsewhere", str(demo.OUT), f"{demo.OUT}.node"} <= set(removed)
 
 
+def test_who_interrupts_make_bench_interrupts_all_of_it(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    python, ran = tmp_path / "bin" / "python", tmp_path / "ran"
+    # Like a benchmark that clears away and tells what it has measured so far.
+    python.write_text(f"#!/bin/sh\ntrap 'exit 0' INT\necho \"$1\" >>{ran}\nkill -INT 0\n")
+    python.chmod(0o755)
+    (tmp_path / ".ready-dev").touch()
+    make = ["make", "--no-print-directory", "-C", str(ROOT), "bench", f"VENV={tmp_path}"]
+    subprocess.run(make, capture_output=True, start_new_session=True, check=False)
+    assert len(ran.read_text().splitlines()) == 1
+
+
 def test_another_python_than_the_environment_has_makes_it_anew(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
