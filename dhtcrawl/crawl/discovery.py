@@ -4,11 +4,18 @@ Most links of a site stand on many of its pages. The cache maps a raw link, with
 the directory it is relative to, to its task key and URL, so that a known link
 costs one dictionary look-up and only new ones are parsed. Most pages need not even be
 parsed (`dhtcrawl.crawl.without_parser`).
+
+The links of a long page are resolved some at a time, so that the loop has its turns:
+
+    resolve some ──▶ resolve some ──▶ … ──▶ note what is skipped, and hand in all of them at once
+         ▲ the scope grew meanwhile: from the beginning │
+         └──────────────────────────────────────────────┘
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Analysis, Unparsed
@@ -20,6 +27,8 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.url import canonicalize, without_fragment
+
+LINKS_A_TURN = 1_000  # some 6 ms, or 15 ms of those that have escapes
 
 
 class Found(NamedTuple):
@@ -37,27 +46,42 @@ class Found(NamedTuple):
     under_way: Sequence[bytes] = ()
 
 
-class _Targets(NamedTuple):
-    """Where the hrefs of a page lead, each of which is there once."""
+class _Skip(NamedTuple):
+    """A link that is not followed."""
 
-    base: str
-    known: KnownDirectory
-    hrefs: list[str]
-    keys: list[bytes]  # in the order of the hrefs; b"" where a link is not followed
-    urls: dict[bytes, str]  # of the tasks that no other page of the directory has a link to
+    href: str
+    told: tuple[str, str] | None  # (url, reason)
+    plain: bytes | None = None  # where it leads, if it is plain
+    nofollow: bool = False  # whether it stood among those that are not to be followed
 
-    def of(self, wanted: list[bytes]) -> list[tuple[bytes, str]]:
-        """These tasks with their URLs."""
-        if not wanted:
-            return []
+
+class _Reading:
+    """A page while its links are resolved; only that its tasks exist is known to other pages before all of it is."""
+
+    __slots__ = ("base", "depth", "hrefs", "keys", "links", "skips", "url")
+
+    def __init__(self, url: str, base: str, depth: int) -> None:
+        self.url = url
+        self.base = base
+        self.depth = depth
+        self.hrefs: list[str] = []  # each once
+        self.keys: list[bytes] = []  # in the order of the hrefs; b"" where a link is not followed
+        self.links: dict[bytes, Link] = {}  # to the tasks that no other page of the directory has a link to
+        self.skips: list[_Skip] = []
+
+    def of(self, wanted: list[bytes], known: KnownDirectory) -> list[Link]:
+        """The links to these tasks."""
+        links = self.links
+        if all(key in links for key in wanted):
+            return [links[key] for key in wanted]
         hrefs = dict(zip(self.keys, self.hrefs, strict=True))
-        return [(key, self.urls.get(key) or self._resolved(hrefs[key])) for key in wanted]
+        return [links.get(key) or self._link(key, hrefs[key], known) for key in wanted]
 
-    def _resolved(self, href: str) -> str:
-        plain = self.known.plain.target_of_href(href)
+    def _link(self, key: bytes, href: str, known: KnownDirectory) -> Link:
+        plain = known.plain.target_of_href(href)
         target = canonicalize(href, self.base) if plain is None else plain.decode()
         assert target is not None, "it leads to a task"
-        return target
+        return Link(key, target, self.depth + 1, self.url)
 
 
 @loop_state
@@ -85,6 +109,7 @@ class Discovery:
         self._scope = scope
         self._redirects_max = redirects_max
         self._known = KnownLinks(cache_max)
+        self._scopes = 0  # how often the scope grew
         self._without_parser = None if not_acked is None else LinksWithoutParser(spec, scope, self._known, not_acked)
 
     def without_parser(self, html: bytes, charset: str, *, url: str, depth: int) -> Unparsed | None:
@@ -93,7 +118,7 @@ class Discovery:
             None if self._without_parser is None else self._without_parser.links_of(html, charset, url=url, depth=depth)
         )
 
-    def discover(self, url: str, analysis: Analysis, *, depth: int, hops: int, seed: bool) -> Found:
+    async def discover(self, url: str, analysis: Analysis, *, depth: int, hops: int, seed: bool) -> Found:
         """The links of the page at `url`, which lies at `depth`, `hops` redirects behind a link."""
         if analysis.redirect is not None:
             return self._redirect(url, analysis.redirect, depth=depth, hops=hops, seed=seed)
@@ -101,26 +126,54 @@ class Discovery:
             unparsed = analysis.unparsed
             links = [Link(key, target, depth + 1, url) for key, target in unparsed.links]
             return Found(links, unparsed.link_keys, unparsed.skipped, url, under_way=unparsed.under_way)
-        skipped: list[tuple[str, str]] = []
-        base, follow = analysis.base, analysis.hrefs
+        while True:
+            page, scopes = _Reading(url, analysis.base, depth), self._scopes
+            for _ in self._steps(analysis, page):
+                await asyncio.sleep(0)
+            if scopes == self._scopes:  # else some may have been refused that are followed now
+                return self._found(page)
+
+    def _steps(self, analysis: Analysis, page: _Reading) -> Iterator[None]:
+        """Resolve the links of a page, some at each step."""
+        for hrefs, reason in self._kinds(analysis):
+            # Without their fragments, which no server sees.
+            sent = list(dict.fromkeys([without_fragment(href) if "#" in href else href for href in hrefs]))
+            for start in range(0, len(sent), LINKS_A_TURN):
+                if start:
+                    yield
+                some, known = sent[start : start + LINKS_A_TURN], self._known.of(page.base)
+                if reason:
+                    page.skips += [
+                        self._not_to_follow(href, reason, page) for href in some if href not in known.nofollow
+                    ]
+                    continue
+                page.hrefs += some
+                page.keys += [
+                    self._resolve(href, known, page) if key is None else key
+                    for href, key in zip(some, map(known.hrefs.get, some), strict=True)
+                ]
+
+    def _kinds(self, analysis: Analysis) -> list[tuple[list[str], str]]:
+        """The links of a page, with why they are not to be followed, or "" for those that are."""
         if self._spec.settings.ignore_robots:
-            follow = follow + analysis.nofollow
-        else:
-            self._skip(base, analysis.nofollow, SkipReason.NOFOLLOW, skipped)
-        self._skip(base, analysis.left, SkipReason.RULES, skipped)
-        targets = self._targets(base, follow, skipped)
+            return [(analysis.left, SkipReason.RULES), (analysis.hrefs + analysis.nofollow, "")]
+        return [(analysis.nofollow, SkipReason.NOFOLLOW), (analysis.left, SkipReason.RULES), (analysis.hrefs, "")]
+
+    def _found(self, page: _Reading) -> Found:
+        """What all the links of a page come to; the skips are noted now, as the page is handed in before any other."""
+        skipped = self._note_skips(page)
+        known = self._known.of(page.base)
         self._known.keep_bound()
-        found = dict.fromkeys(targets.keys)
+        found = dict.fromkeys(page.keys)
         found.pop(b"", None)
         limit = self._spec.settings.depth
-        if 0 <= limit <= depth:
+        if 0 <= limit <= page.depth:
             beyond = self._known.beyond(found)
-            skipped.extend((target, SkipReason.DEPTH) for _, target in targets.of(beyond))
+            skipped.extend((link.url, SkipReason.DEPTH) for link in page.of(beyond, known))
             self._known.note_beyond(beyond)
-            return Found([], b"", skipped, url)
-        under_way, news = self._not_acknowledged(found, depth + 1)
-        links = [Link(key, target, depth + 1, url) for key, target in targets.of(news)]
-        return Found(links, b"".join(found), skipped, url, under_way=under_way)
+            return Found([], b"", skipped, page.url)
+        under_way, news = self._not_acknowledged(found, page.depth + 1)
+        return Found(page.of(news, known), b"".join(found), skipped, page.url, under_way=under_way)
 
     def _not_acknowledged(self, keys: Iterable[bytes], depth: int) -> tuple[list[bytes], list[bytes]]:
         """Those that are under way, and those to send."""
@@ -128,59 +181,56 @@ class Discovery:
             return [], [key for key in keys if not self._known_to_owner(key, depth)]
         return self._not_acked(keys, depth)
 
-    def _targets(self, base: str, hrefs: list[str], skipped: list[tuple[str, str]]) -> _Targets:
-        known = self._known.of(base)
-        # Without their fragments, which no server sees.
-        sent = list(dict.fromkeys([without_fragment(href) if "#" in href else href for href in hrefs]))
-        urls: dict[bytes, str] = {}
-        keys = [
-            self._resolve(base, href, known, urls, skipped) if key is None else key
-            for href, key in zip(sent, map(known.hrefs.get, sent), strict=True)
-        ]
-        return _Targets(base, known, sent, keys, urls)
-
     def forget(self) -> None:
         """Empty the cache, because the scope grew."""
+        self._scopes += 1
         self._known.forget()
 
-    def _resolve(
-        self, base: str, href: str, known: KnownDirectory, urls: dict[bytes, str], skipped: list[tuple[str, str]]
-    ) -> bytes:
+    def _resolve(self, href: str, known: KnownDirectory, page: _Reading) -> bytes:
         """The task to which a link leads, which is known from now on; in all directories, if it is plain."""
         plain = known.plain.target_of_href(href)
-        if plain is None:
-            target = canonicalize(href, base)
-            if target is None:
-                skipped.append((href[:HREF_SHOWN_CHARS], SkipReason.NOT_A_URL))
-            key = b"" if target is None else self._key_of(target, urls, skipped)
-            self._known.note_href(known, href, key)
-            return key
-        task = self._known.task(plain)
+        task = None if plain is None else self._known.task(plain)
         if task is None:
-            task = self._key_of(plain.decode(), urls, skipped)
-            self._known.note_task(plain, task)
-        self._known.note_plain_href(known, href, task)
+            url = canonicalize(href, page.base) if plain is None else plain.decode()
+            if url is None:
+                page.skips.append(_Skip(href, (href[:HREF_SHOWN_CHARS], SkipReason.NOT_A_URL)))
+                return b""
+            refused = self._scope.refuses(url)
+            if refused is not None:
+                page.skips.append(_Skip(href, (url, refused), plain))
+                return b""
+            task = self._spec.key_of(url)
+            page.links[task] = Link(task, url, page.depth + 1, page.url)
+            if plain is not None:
+                self._known.note_task(plain, task)
+        if plain is None:
+            self._known.note_href(known, href, task)
+        else:
+            self._known.note_plain_href(known, href, task)
         return task
 
-    def _key_of(self, url: str, urls: dict[bytes, str], skipped: list[tuple[str, str]]) -> bytes:
-        """The task at a URL, which `urls` has from now on; b"" for one that is skipped."""
-        reason = self._scope.refuses(url)
-        if reason is not None:
-            skipped.append((url, reason))
-            return b""
-        key = self._spec.key_of(url)
-        urls[key] = url
-        return key
+    def _not_to_follow(self, href: str, reason: str, page: _Reading) -> _Skip:
+        target = canonicalize(href, page.base)
+        told = None if target is None else (target, self._scope.refuses(target) or reason)
+        return _Skip(href, told, nofollow=True)
 
-    def _skip(self, base: str, hrefs: list[str], reason: str, skipped: list[tuple[str, str]]) -> None:
-        known = self._known.of(base)
-        for href in hrefs:
-            href = without_fragment(href)
-            if href not in known.nofollow:
-                target = canonicalize(href, base)
-                if target is not None:
-                    skipped.append((target, self._scope.refuses(target) or reason))
-                self._known.note_nofollow(known, href)
+    def _note_skips(self, page: _Reading) -> list[tuple[str, str]]:
+        """The skips of a page that were not noted, which they are from now on."""
+        known, skipped = self._known.of(page.base), list[tuple[str, str]]()
+        for skip in page.skips:
+            if skip.nofollow:
+                fresh = skip.href not in known.nofollow
+                self._known.note_nofollow(known, skip.href)
+            elif skip.plain is None:
+                fresh = skip.href not in known.hrefs
+                self._known.note_href(known, skip.href, b"")
+            else:
+                fresh = self._known.task(skip.plain) is None
+                self._known.note_task(skip.plain, b"")
+                self._known.note_plain_href(known, skip.href, b"")
+            if fresh and skip.told is not None:
+                skipped.append(skip.told)
+        return skipped
 
     def _redirect(self, url: str, location: str, *, depth: int, hops: int, seed: bool) -> Found:
         target = canonicalize(location, url)

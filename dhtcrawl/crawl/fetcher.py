@@ -245,7 +245,9 @@ class Fetcher:
         if analysis is None:
             # By one byte more it is seen that something is cut off.
             analysis = await self._s.offload(lambda: look(content.head(self._html_bytes_max + 1)))
-        found = self._parts.discovery.discover(task.url, analysis, depth=task.depth, hops=task.hops, seed=task.seed)
+        found = await self._parts.discovery.discover(
+            task.url, analysis, depth=task.depth, hops=task.hops, seed=task.seed
+        )
         fields: dict[str, Any] = {
             "url": task.url,
             "status": exchange.status,

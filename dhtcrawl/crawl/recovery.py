@@ -55,9 +55,10 @@ def look_again(page: StoredPage, html_bytes_max: int, find_records: FindRecords 
     )
 
 
-def links_of(page: StoredPage, analysis: Analysis, discovery: Discovery) -> Found:
+async def links_of(page: StoredPage, analysis: Analysis, discovery: Discovery) -> Found:
     """The links of a stored page, at the depth it has now."""
-    return discovery.discover(page.task.url, analysis, depth=page.task.depth, hops=page.task.hops, seed=page.task.seed)
+    task = page.task
+    return await discovery.discover(task.url, analysis, depth=task.depth, hops=task.hops, seed=task.seed)
 
 
 def parse_head(head: bytes) -> list[tuple[str, str]]:

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.analysis import Analysis, analyse
-from dhtcrawl.crawl.discovery import Discovery, Found
+from dhtcrawl.crawl.discovery import LINKS_A_TURN, Discovery, Found
 from dhtcrawl.crawl.known_links import CACHED_CHARS
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.spec import make_spec
 from dhtcrawl.url import canonicalize, without_fragment
+
+from .turns import at_once
 
 
 def make(*seeds: str, redirects_max: int = 10, cache_max: int = 1000, **settings: object) -> Discovery:
@@ -31,13 +33,13 @@ def page(
     nofollow: tuple[str, ...] = (),
 ) -> Found:
     analysis = Analysis(base=base or url, hrefs=list(hrefs), nofollow=list(nofollow))
-    return discovery.discover(url, analysis, depth=depth, hops=0, seed=False)
+    return at_once(discovery.discover(url, analysis, depth=depth, hops=0, seed=False))
 
 
 def redirect(
     discovery: Discovery, location: str, *, url: str = "http://a/old", hops: int = 0, seed: bool = False
 ) -> Found:
-    return discovery.discover(url, Analysis(base=url, redirect=location), depth=3, hops=hops, seed=seed)
+    return at_once(discovery.discover(url, Analysis(base=url, redirect=location), depth=3, hops=hops, seed=seed))
 
 
 def urls(found: Found) -> list[str]:
@@ -166,6 +168,67 @@ def test_what_is_remembered_makes_no_difference(
         assert skipped.issuperset(want.skipped), "a link is skipped with a reason once in a crawl, or more often"
 
 
+MANY = 5 * LINKS_A_TURN
+
+
+@pytest.mark.parametrize("depth", [-1, 0])
+def test_a_page_of_many_links_leaves_the_loop_its_turns(depth: int) -> None:
+    discovery, turns = make(depth=depth), list[int]()
+    analysis = Analysis(
+        base="http://a/",
+        hrefs=[f"x{number}" for number in range(MANY)] + [f"http://b/?{number}" for number in range(MANY)],
+        nofollow=[f"y{number}" for number in range(MANY)],
+    )
+    found = at_once(discovery.discover("http://a/", analysis, depth=0, hops=0, seed=False), lambda: turns.append(0))
+    assert len(turns) >= 3 * (MANY // LINKS_A_TURN - 1)
+    want = [f"http://a/x{number}" for number in range(MANY)]
+    assert urls(found) == ([] if depth == 0 else want)
+    assert len(found.link_keys) == (0 if depth == 0 else 20 * MANY)
+    assert len(found.skipped) == (3 if depth == 0 else 2) * MANY
+
+
+def test_what_a_page_skips_is_told_by_a_page_that_is_whole_before_it() -> None:
+    """Or a crash between the two would lose it."""
+    discovery, skipped = make(), list[tuple[str, str]]()
+    outside = tuple(f"http://b/{number}" for number in range(MANY))
+
+    def other() -> None:
+        skipped.extend(page(discovery, outside[0], "?", nofollow=("y",)).skipped)
+
+    analysis = Analysis(base="http://a/dir/", hrefs=list(outside), nofollow=["y"])
+    found = at_once(discovery.discover("http://a/dir/", analysis, depth=0, hops=0, seed=False), other)
+    first = [("http://a/dir/y", "nofollow"), ("http://b/0", "out-of-scope")]
+    assert skipped == first, "once: they are noted"
+    assert not {*first} & {*found.skipped}
+    assert len(found.skipped) == MANY - 1
+
+
+def test_a_scope_that_grows_while_a_page_is_read_holds_for_all_of_it() -> None:
+    discovery, turns = make("http://a/"), list[int]()
+
+    def other() -> None:
+        turns.append(0)
+        if len(turns) == 3:
+            redirect(discovery, "http://b/", url="http://a/", seed=True)
+
+    analysis = Analysis(base="http://a/", hrefs=[f"http://b/{number}" for number in range(MANY)])
+    found = at_once(discovery.discover("http://a/", analysis, depth=0, hops=0, seed=False), other)
+    assert (len(found.links), found.skipped) == (MANY, [])
+
+
+def test_a_cache_that_is_emptied_while_a_page_is_read_makes_no_difference() -> None:
+    discovery = make(cache_max=10)
+    hrefs = [f"x{number}" for number in range(MANY)]
+    page(discovery, *hrefs[:5])
+
+    def other() -> None:
+        page(discovery, *(f"z{number}" for number in range(20)))
+
+    analysis = Analysis(base="http://a/dir/", hrefs=hrefs)
+    found = at_once(discovery.discover("http://a/dir/", analysis, depth=0, hops=0, seed=False), other)
+    assert urls(found) == [f"http://a/dir/{href}" for href in hrefs]
+
+
 def test_one_link_on_pages_of_several_charsets_is_several_pages() -> None:
     discovery = make()
     for _ in range(2):
@@ -178,7 +241,7 @@ def test_one_link_on_pages_of_several_charsets_is_several_pages() -> None:
             headers = [("content-type", f"text/html; charset={charset}")]
             for url in ("http://a/dir/one", "http://a/dir/two"):
                 analysis = analyse(url, 200, headers, b"<a href=/s?&eacute;>", html_bytes_max=1_000)
-                found = discovery.discover(url, analysis, depth=0, hops=0, seed=False)
+                found = at_once(discovery.discover(url, analysis, depth=0, hops=0, seed=False))
                 assert urls(found) == [f"http://a/s?{query}"]
                 assert found.link_keys == url_key(f"http://a/s?{query}")
 

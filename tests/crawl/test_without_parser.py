@@ -15,6 +15,8 @@ from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store.tasks import Link
 
+from .turns import at_once
+
 SEED = "http://a/d0/p0"
 PARTS = (
     '<a href="{}">', "<a class=x href='{}' title='it\"s'>", "<A HREF={}>", '<a href="{}" rel=nofollow>',
@@ -71,7 +73,7 @@ def crawl(
         analysis = analyse(task.url, 200, headers, pages.get(task.url, b""), html_bytes_max=10_000, without_parser=look)
         unparsed += analysis.unparsed is not None
         assert analysis.title in ("T", None)
-        found = discovery.discover(task.url, analysis, depth=task.depth, hops=0, seed=False)
+        found = at_once(discovery.discover(task.url, analysis, depth=task.depth, hops=0, seed=False))
         outbox.add(task.url.encode(), found.links, found.under_way)
         for url, reason in found.skipped:
             skipped.setdefault(url, reason)
@@ -111,7 +113,7 @@ def links_of(html: bytes, *, known: bytes = b"", depth: int = 0, outbox: Outbox 
         spec, Scope(spec.seeds, spec.settings), redirects_max=9, known_to_owner=box.knows, not_acked=box.not_acked
     )
     analysis = analyse(SEED, 200, [("content-type", "text/html")], known, html_bytes_max=1_000)
-    first = discovery.discover(SEED, analysis, depth=5, hops=0, seed=False)
+    first = at_once(discovery.discover(SEED, analysis, depth=5, hops=0, seed=False))
     box.add(b"page", first.links)
     box.acked(box.take(1_000))
     found = discovery.without_parser(html, "utf-8", url="http://a/d0/p9", depth=depth)
