@@ -78,7 +78,7 @@ class AssignmentTerms:
 
     batch: int = BATCH  # tasks that it has at a time
     budget_s: float = BUDGET_S  # for a batch; what brought nothing by then is recalled
-    connect_timeout_s: float | None = None  # None: the node's own setting
+    connect_timeout_s: float | None = None  # 1 to 60 s, what is beyond counts as that; None: the node's own setting
     idle_s: float | None = None  # what is not begun is recalled after so long without a page of the host; None: never
     at_work_max: int = TASKS_A_NODE_MAX  # tasks of all hosts without a delay that it has at a time; 0: none for now
 

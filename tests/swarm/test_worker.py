@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.swarm.assignment.assigned import FENCE_S, REPORT_EVERY_S, AssignedHere
 from dhtcrawl.swarm.assignment.wire import first_rows, from_rows, to_rows
-from dhtcrawl.swarm.assignment.worker import Worker
+from dhtcrawl.swarm.assignment.worker import CONNECT_LEAST_S, CONNECT_MOST_S, Worker
 from dhtcrawl.swarm.calls.assignment import Lend, LetGo, OutcomeRow, Recall, ReportLent
 from dhtcrawl.swarm.calls.membership import HeldRow
 from dhtcrawl.swarm.calls.words import HELD_KEYS_MAX, KEYS_MAX, Done
@@ -26,6 +26,7 @@ REPORT = ReportLent.terms.name
 OWNER, OTHER = node(1), node(2)
 # Nodes are spread evenly; these are the owner's.
 K1, K2, K3 = (OWNER[:1] + bytes([number]) + bytes(18) for number in (1, 2, 3))
+NO_LIMITS: Mapping[str, float] = {}
 SILENCE = Failure(FailureKind.TIMEOUT, "no answer")
 
 
@@ -57,8 +58,14 @@ class WorkerBench(Bench):
             lent_here=self.epochs.append,
         )
 
-    async def lend(self, *keys: bytes, by: bytes = OWNER, patient: tuple[bytes, ...] = ()) -> Any:
-        return await self.borrower.on_lend(by, Lend(CRAWL, keys, patient, {}))
+    async def lend(
+        self,
+        *keys: bytes,
+        by: bytes = OWNER,
+        patient: tuple[bytes, ...] = (),
+        connect_s: Mapping[str, float] = NO_LIMITS,
+    ) -> Any:
+        return await self.borrower.on_lend(by, Lend(CRAWL, keys, patient, connect_s))
 
     def told(self) -> list[TaskOutcome]:
         """What the owner was told of tasks."""
@@ -124,6 +131,16 @@ async def test_an_owner_awaits_a_page_unless_it_may_know_a_smaller_depth() -> No
         world.depth_matters = True
         world.borrower.over(TaskOutcome(K3, "a.test", TaskResult.PAGE, 1.0))
         assert [world.borrower.borrowed.was_brought(key) for key in (K1, K2, K3)] == [True, False, False]
+
+
+async def test_no_owner_keeps_a_host_from_being_reached_by_the_time_that_it_may_take_to_connect() -> None:
+    async with a_world() as world:
+        await world.lend(connect_s={"a.test": 5.0})
+        assert world.borrower.connect_s == {}, "of no task"
+        await world.lend(K1, by=OTHER, connect_s={"a.test": 5.0})
+        assert world.borrower.connect_s == {}, "of none that is its own"
+        await world.lend(K1, connect_s={"a.test": 0.001, "b.test": 5.0, "c.test": 3_600.0})
+        assert world.borrower.connect_s == {"a.test": CONNECT_LEAST_S, "b.test": 5.0, "c.test": CONNECT_MOST_S}
 
 
 async def test_only_the_owner_lends_and_only_to_who_fetches() -> None:

@@ -29,6 +29,9 @@ from dhtcrawl.swarm.calls.words import KEYS_MAX, Done
 
 LINGER_S = 0.5
 HOSTS_MAX = 10_000
+# What an owner says that a host may take to connect is for all pages of the host that this node fetches. With less, by
+# one owner, no node would reach it; with more, one that answers nothing keeps a place.
+CONNECT_LEAST_S, CONNECT_MOST_S = 1.0, 60.0
 NEWS_MAX = 10_000  # for one owner that does not answer; it has to recall the rest
 
 
@@ -85,9 +88,9 @@ class Worker:
             return Refused("full")
         if any(self._owner_of(key) != asker for key in keys):
             return Refused("not-owner")
-        for host, seconds in args.connect_s.items():
+        for host, seconds in args.connect_s.items() if keys else ():
             self.connect_s.pop(host, None)
-            self.connect_s[host] = float(seconds)
+            self.connect_s[host] = min(max(float(seconds), CONNECT_LEAST_S), CONNECT_MOST_S)
             if len(self.connect_s) > HOSTS_MAX:
                 del self.connect_s[next(iter(self.connect_s))]
         self.borrowed.borrow(asker, self._incarnation_of(asker), keys, self._clock.monotonic(), frozenset(args.patient))
