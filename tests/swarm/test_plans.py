@@ -295,9 +295,25 @@ async def test_a_planner_that_throws_or_makes_no_table_is_told_of_once(caplog: p
             Broken.made = made
             await asyncio.sleep(EVERY_S)
         assert len(caplog.messages) == 5
+        assert "its planner made a list, and no table" in caplog.messages[-3]
+        assert "its planner's table cannot be sent: it takes 1,048,584 bytes, and may 262,144" in caplog.messages[-1]
         Broken.made = {"a": 1}
         await asyncio.sleep(EVERY_S)
         assert world.adopted == [(1, {"a": 1})]
+
+
+async def test_a_planner_may_change_the_last_table_and_return_it() -> None:
+    class InPlace(Rates):
+        def plan(self, nodes: Any, before: Any, now: float) -> dict[str, Any]:
+            weights = before.setdefault("weights", {})
+            weights |= super().plan(nodes, {}, now)["weights"]
+            return dict(before) if self.asked % 2 else before
+
+    async with a_world(crawl_of(OWN), InPlace()) as world:
+        for rate in (1.0, 2.0, 3.0):
+            world.rate = rate
+            await asyncio.sleep(2 * EVERY_S)
+        assert [table for _, table in world.adopted] == [{"weights": {OWN: rate}} for rate in (1.0, 2.0, 3.0)]
 
 
 async def test_a_planner_that_hangs_is_not_asked_again_before_it_is_back(caplog: pytest.LogCaptureFixture) -> None:

@@ -81,12 +81,13 @@ class PlannerRun:
         """Whether the planner is still at work on its last plan."""
         return self._thinking is not None and not self._thinking.done()
 
-    async def plan(self, nodes: Mapping[bytes, Table], before: Table, now: float) -> Table | None:
+    async def plan(self, nodes: Mapping[bytes, Table], before: Plan, now: float) -> Table | None:
         """A table of these reports, as the others get it: with tuples for lists; None where there is none to send."""
         loop = asyncio.get_running_loop()
         if self._thinking is None:
             self._began_at = loop.time()
-            self._thinking = asyncio.ensure_future(self._aside(partial(_made, self._planner, nodes, before, now)))
+            work = partial(_made, self._planner, nodes, before.packed, now)
+            self._thinking = asyncio.ensure_future(self._aside(work))
         done, _ = await asyncio.wait({self._thinking}, timeout=PLANS_WITHIN_S)
         if not done:
             self._say(f"its planner has not answered for {PLANS_WITHIN_S:g} s")
@@ -95,7 +96,8 @@ class PlannerRun:
         self._thinking, self.took_s = None, min(loop.time() - self._began_at, PLANS_WITHIN_S)
         table = unpacked(packed, PLAN_TABLE_BYTES_MAX)
         if why or table is None:
-            self._say(why or f"its planner's table cannot be sent, {len(packed):,} bytes")
+            takes = f"it takes {len(packed):,} bytes, and may {PLAN_TABLE_BYTES_MAX:,}"
+            self._say(why or f"its planner's table cannot be sent: {takes}")
             return None
         return table
 
@@ -263,7 +265,7 @@ class Plans:
             return
         nodes = {node: self._lead.reports.get(node, {}) for node in there}
         self._lead.reports = {node: self._lead.reports[node] for node in there if node in self._lead.reports}
-        table = await self._planner.plan(nodes, self._plan.table, now)
+        table = await self._planner.plan(nodes, self._plan, now)
         if table is None:
             return
         plan, made = self._plan, made_by(table)
@@ -301,10 +303,16 @@ def _said_of(table: Table) -> str:
     return f": by {made.model}, from {made.samples} batches; {error}"
 
 
-def _made(planner: Planner, nodes: Mapping[bytes, Table], before: Table, now: float) -> tuple[bytes, str]:
-    """A packed table, or what went wrong. Runs on a thread, where an error of any kind is only its planner's."""
+def _made(planner: Planner, nodes: Mapping[bytes, Table], before: bytes, now: float) -> tuple[bytes, str]:
+    """A packed table, or what went wrong. Runs on a thread, where an error of any kind is only its planner's.
+
+    The last table is a copy: a planner that changed the one which this node has would never seem to make another.
+    """
     try:
-        return msgpack.packb(planner.plan(nodes, before, now)), ""
+        table = planner.plan(nodes, unpacked(before, PLAN_TABLE_BYTES_MAX) or {}, now)
+        if not isinstance(table, dict):
+            return b"", f"its planner made a {type(table).__name__}, and no table"
+        return msgpack.packb(table), ""
     except BaseException as error:
         return b"", said(error)
 
