@@ -347,16 +347,27 @@ def test_where_too_few_know_each_other_there_are_no_landmarks() -> None:
     assert Atlas({"space": "landmarks"}).plan(reports, {}, 0.0)["nodes"].keys() == reports.keys()
 
 
-@pytest.mark.parametrize(("choice", "first"), [("top1", 1), ("least-loaded", 3)])
-def test_gnp_chooses_as_it_is_told(choice: str, first: int) -> None:
+@pytest.mark.parametrize(("choice", "first", "others"), [("top1", 1, ()), ("least-loaded", 3, (1, 2))])
+def test_gnp_chooses_as_it_is_told(choice: str, first: int, others: tuple[int, ...]) -> None:
     policy = Gnp(replace(settings(), options={"choice": choice}))
     policy.adopt({"nodes": {node(n): [float(n)] for n in range(1, 6)}, "sites": {"a.test": [0.0]}})
     lent = {1: 9, 2: 5, 3: 0, 4: 0, 5: 0}
     ranked = policy.rank(PolicyTask(bytes(20), "a.test"), [Candidate(node(n), lent[n]) for n in range(1, 6)], 0.0)
     assert ranked[0] == node(first)
-    assert set(ranked) == {node(1), node(2), node(3)}
+    assert set(ranked[1:]) == {node(n) for n in others}, "what it has no room for waits for it as published"
     after = policy.rank(PolicyTask(bytes(20), "a.test", (node(1),)), [Candidate(node(n)) for n in range(1, 6)], 0.0)
     assert (set(after[:3]), after[3:]) == ({node(2), node(3), node(4)}, [node(5), node(1)])
+
+
+@pytest.mark.parametrize("choice", ["top1", "top3"])
+def test_the_papers_choices_are_kept_to_where_the_node_is_busy(choice: str) -> None:
+    policy = Gnp(replace(settings(), options={"choice": choice}))
+    policy.adopt({"nodes": {node(n): [n / 10] for n in range(1, 6)}, "sites": {"a.test": [0.0]}})
+    tasks = [PolicyTask(bytes([number]) * 20, "a.test") for number in range(60)]
+    there = [Candidate(node(n), 9, 9) for n in range(1, 4)] + [Candidate(node(n)) for n in range(4, 6)]
+    ranks = [policy.rank(task, there, now) for now in (0.0, 100.0) for task in tasks]
+    assert {len(each) for each in ranks} == {1}
+    assert {each[0] for each in ranks} == {node(n) for n in ((1,) if choice == "top1" else (1, 2, 3))}
 
 
 def at_a_site(delay_s: float = 0.0) -> Gnp:

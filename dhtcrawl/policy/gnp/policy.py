@@ -82,7 +82,9 @@ class Gnp(PlannedPolicy):
         elif self._choice == "top3":
             near.sort(key=lots.index)
         if len(near) == TOP and not task.failed and not task.recalled:
-            return near[:1] if self._polite else [*near, *self._sooner(known, place, candidates)]
+            # The paper's choices are of one node; what it has no room for waits for it.
+            one = self._polite or self._choice != CHOICES[0]
+            return near[:1] if one else [*near, *self._sooner(known, place, candidates)]
         return failed_last([*near, *known[TOP:], *(node for node in lots if node not in self._nodes)], task.failed)
 
     def terms(self, node: bytes, host: str) -> AssignmentTerms:
