@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from crawl.by_hand import make
 from crawl.stored import task
 from harness.world import Node, World
@@ -148,6 +149,27 @@ async def test_what_is_held_leaves_the_frontier() -> None:
         job = b.frontier.next(b.clock.monotonic())
         assert job is not None
         assert job.task == other
+
+
+async def test_time_in_which_the_crawl_starts_nothing_says_nothing_of_how_fast_a_node_is() -> None:
+    async with a_world() as (world, a, _):
+        a.frontier.add(world.owned_by(A), a.clock.monotonic())
+        run: Any = a.part.crawl
+
+        async def fetches(seconds: int) -> None:
+            for _ in range(seconds):
+                run.parts.counters.pages += 10
+                await asyncio.sleep(LOOK_EVERY_S)
+
+        await fetches(40)
+        run.may_start = False  # it is paused, or at its limit
+        await asyncio.sleep(600)
+        run.may_start = True
+        await fetches(20)
+        batches = list(a.part.facts.pace.batches)
+        assert len(batches) > 6
+        assert [pages / seconds for pages, seconds in batches] == pytest.approx([10] * len(batches), rel=0.3)
+        assert a.part.facts.pace.rate == pytest.approx(10, rel=0.1)
 
 
 async def test_what_another_owns_by_now_is_for_that_one_to_wait_for() -> None:

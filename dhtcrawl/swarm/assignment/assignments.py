@@ -169,7 +169,7 @@ class Assignments:
         if self.plans is not None:
             for name, more in self.plans.collect().items():
                 crawl.counters.plans[name] = crawl.counters.plans.get(name, 0) + more
-        busy = bool(len(crawl.frontier) or crawl.open_tasks())
+        busy = bool((self.crawl.may_start and len(crawl.frontier)) or crawl.open_tasks())
         self.facts.pace.look(crawl.counters.pages, crawl.counters.body_bytes, busy, self.services.clock.monotonic())
 
     async def _look_after(self, assigner: Assigner) -> None:
