@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.extract.rules_file import FIELDS_MAX, NESTING_MAX, RULES_MAX, read
+from dhtcrawl.extract.rules_file import DOTS_MAX, FIELDS_MAX, NESTING_MAX, RULES_MAX, read
 from dhtcrawl.url import canonicalize
 
 RULE = '[[rules]]\nname = "r"\nsite = "shop.example"\n'
@@ -85,6 +85,11 @@ FIELD = RULE + '[[rules.fields]]\nname = "f"\nselector = "p"\n'
         (
             RULE + "fields = [" + ", ".join(f'{{ name = "f{each}" }}' for each in range(FIELDS_MAX + 1)) + "]",
             f"r.toml:1: rules.1 has {FIELDS_MAX + 1} fields; use up to {FIELDS_MAX}",
+        ),
+        # What Python takes for the end of a line, and TOML does not.
+        *(
+            ("\n" + ".".join([f'"{end}"'] * (DOTS_MAX + 2)) + " = 1", f"r.toml:2: has more than {DOTS_MAX} dots; break")
+            for end in ("a", "\x85", "\u2028", "\u2029")
         ),
     ],
 )
