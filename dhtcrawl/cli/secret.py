@@ -25,7 +25,7 @@ _NODE: Final = re.compile("[0-9a-fA-F]{40}")
 _DONE: Final = {
     "accept": "a new secret, {new}, is accepted beside {old}. Copy the file to every node; then: use",
     "use": "the new secret, {new}, is used, and {old} is still accepted. Copy the file to every node; then, when "
-    "'dhtcrawl status' shows no node that uses {old}: drop",
+    "'dhtcrawl status' shows no node that uses {old}, and none as unknown: drop",
     "drop": "{old} is accepted no more, {new} is the only secret. Copy the file to every node",
 }
 

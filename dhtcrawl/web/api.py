@@ -45,9 +45,9 @@ class NodeApi(Protocol):
 
         node, state (joining, active, leaving), version, address, uptime_s,
         members (a map: state → how many), secret (the name of the one that is used, None in an open swarm), secrets (a
-        map: name → how many members use it, for all that are accepted), contact (None; or that no other node
-        of its swarm answers, and for how long), crawls (how many are not ended),
-        storage_sync, waiting (rows: crawl, text: why nothing of it moves).
+        map: name → how many members use it, for all that are accepted, and "unknown" where there are such: of how many
+        no datagram has come yet), contact (None; or that no other node of its swarm answers, and for how long),
+        crawls (how many are not ended), storage_sync, waiting (rows: crawl, text: why nothing of it moves).
         """
 
     async def peers(self) -> list[dict[str, Any]]:

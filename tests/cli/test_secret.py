@@ -81,7 +81,7 @@ def test_a_rotation_goes_in_three_steps_and_none_is_done_twice(here: Here, tmp_p
     assert (again.code, again.stderr.strip()) == (2, f"dhtcrawl: {path}: its next step is 'use', not 'accept'")
     used = here("secret", "rotate", path, "use")
     assert used.code == 0
-    assert f"when 'dhtcrawl status' shows no node that uses {old}: drop" in used.stderr
+    assert f"when 'dhtcrawl status' shows no node that uses {old}, and none as unknown: drop" in used.stderr
     assert names(path) == [new, old]
     assert here("secret", "rotate", path, "use").code == 2
     assert here("secret", "rotate", path, "drop").code == 0

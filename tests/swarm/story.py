@@ -7,11 +7,12 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from dhtcrawl.closed.secret import Ring
 from dhtcrawl.config import load
 from dhtcrawl.keyspace import distance, placement
 from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.sim.pages import WebShape
-from dhtcrawl.sim.swarm import SimHost, SimSwarm
+from dhtcrawl.sim.swarm import SimConditions, SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.spec import CrawlSpec, make_spec
@@ -41,13 +42,19 @@ class Story:
 
 
 @asynccontextmanager
-async def a_world(*, pages: int = 150, nodes: int = 5, refuses: bool = False, **flags: object) -> AsyncIterator[Story]:
-    """Nodes that have joined and are stopped at the end; `flags` are settings, with `__` for the dot."""
+async def a_world(
+    *, pages: int = 150, nodes: int = 5, refuses: bool = False, ring: Ring | None = None, **flags: object
+) -> AsyncIterator[Story]:
+    """Nodes that have joined and are stopped at the end, with a `ring` in a closed swarm.
+
+    `flags` are settings, with `__` for the dot.
+    """
     web = SimWeb(1, WebShape(hosts=5, pages=pages, refuses=refuses))
     said = {name.replace("__", "."): value for name, value in flags.items()}
     config = load(flags={"fetch.concurrency": 4, **said})
     async with asyncio.TaskGroup() as group:
-        sim = SimSwarm(group, 1, config, web, Trace(asyncio.get_running_loop().time, tail=1))
+        trace = Trace(asyncio.get_running_loop().time, tail=1)
+        sim = SimSwarm(group, 1, config, web, trace, SimConditions(ring=ring))
         hosts = [sim.add() for _ in range(nodes)]
         await hosts[0].start([])
         for host in hosts[1:]:

@@ -22,6 +22,8 @@ _COUNTED: Final = (
     "urls_seen", "robots_fetches", "probes", "policy_faults",
 )  # fmt: skip
 
+_UNKNOWN: Final = "unknown"  # in place of a secret's name
+
 
 class NodeAnswers(Answers):
     """The part of `NodeApi` that is about the node itself."""
@@ -63,7 +65,8 @@ class NodeAnswers(Answers):
         if sealed is None:
             return {}
         told = sealed.sealer.secrets_used() | {self._swarm.id: sealed.sealer.used}
-        used = Counter(told[member.id] for member in self._swarm.gossip.view.members if member.id in told)
+        # Who was not heard yet may use any, also one that is about to be dropped.
+        used = Counter(told.get(member.id, _UNKNOWN) for member in self._swarm.gossip.view.members)
         return {name: used[name] for name in (*sealed.sealer.accepted, *used)}
 
     async def peers(self) -> list[dict[str, Any]]:
