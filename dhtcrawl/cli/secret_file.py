@@ -58,6 +58,7 @@ def write_secrets(path: Path, text: str, *, anew: bool) -> None:
     try:
         if anew and path.exists():
             raise UsageError(f"{path} is there; 'dhtcrawl secret rotate' changes it, or name another file")
-        write_private(path, text.encode("ascii"), keep_owner=not anew)
+        # Where it is a link, that is what stays, and the file changes that nodes and copies read.
+        write_private(path.resolve(), text.encode("ascii"), keep_owner=not anew)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); name another file") from error

@@ -103,6 +103,18 @@ def test_a_file_stays_its_owners_whoever_rotates_it_or_bans_a_node(here: Here, t
         assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (4321, 4321, 0o600)
 
 
+def test_a_link_stays_one_and_the_file_that_it_leads_to_changes(here: Here, tmp_path: Path) -> None:
+    file, link = tmp_path / "kept" / "swarm.secret", tmp_path / "secret"
+    file.parent.mkdir()
+    here("secret", "new", file)
+    link.symlink_to(file)
+    assert here("secret", "rotate", link, "accept").code == 0
+    assert here("ban", "ab" * 20, "--secret-file", link).code == 0
+    assert link.is_symlink()
+    ring = parse_ring(file.read_text(), "here")
+    assert (len(ring.keys), ring.banned) == (2, {b"\xab" * 20})
+
+
 def test_a_file_that_was_changed_by_hand_is_not_rotated(here: Here, tmp_path: Path) -> None:
     path = tmp_path / "swarm.secret"
     path.write_text(here("secret", "new", "-").stdout + here("secret", "new", "-").stdout)
