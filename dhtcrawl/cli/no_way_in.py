@@ -18,7 +18,7 @@ from dhtcrawl.closed.tls import SwarmTls
 from dhtcrawl.errors import BootstrapUnreachable, SecretRefused
 from dhtcrawl.units import Address, format_address, ip_of, is_loopback
 
-_TIMEOUT_S: Final = 3.0
+TIMEOUT_S: Final = 3.0
 _ASKED_MAX: Final = 4
 
 
@@ -83,6 +83,8 @@ def _problem(address: Address, tls: SwarmTls | None, own_name: str) -> str:
             return ""
     except ssl.SSLCertVerificationError as error:
         return f"its certificate cannot be used ({error.verify_message}); are the clocks of both machines right?"
+    except OSError:
+        return ""  # it is busy, or gone by now
     return f"it does not let us in: it dropped our secret {own_name} for {theirs}, or this node is banned there"
 
 
@@ -90,18 +92,23 @@ def _secret_of(address: Address) -> str | None:
     """The name of the secret of the node there; None for what is no node of a closed swarm."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # to read, and to trust nothing
-    with socket.create_connection(address, _TIMEOUT_S) as plain, context.wrap_socket(plain) as connection:
+    with socket.create_connection(address, TIMEOUT_S) as plain, context.wrap_socket(plain) as connection:
         der = connection.getpeercert(binary_form=True)
         certificate = None if der is None else read_certificate(der)
         return None if certificate is None else certificate.secret
 
 
 def _is_let_in(address: Address, tls: SwarmTls) -> bool:
-    try:
-        with socket.create_connection(address, _TIMEOUT_S) as plain, tls.client.wrap_socket(plain) as connection:
+    """Whether the node there takes us for a member; who says nothing in time is busy, and has refused nobody.
+
+    Raises:
+        OSError: there is no handshake; `ssl.SSLCertVerificationError` where its certificate is not to be used.
+    """
+    with socket.create_connection(address, TIMEOUT_S) as plain, tls.client.wrap_socket(plain) as connection:
+        try:
             # A server looks at our certificate after we have seen its own: its refusal comes with what we read.
             return bool(connection.recv(1))
-    except ssl.SSLCertVerificationError:
-        raise
-    except OSError:
-        return False
+        except TimeoutError:
+            return True
+        except OSError:
+            return False

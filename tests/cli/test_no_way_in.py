@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 from datetime import datetime, tzinfo
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from closed.members import OTHER, OTHERS, RING, SECRET, Member
 from rpc.wire import task
 from rpc.worlds import take_all
 
+from dhtcrawl.cli import no_way_in
 from dhtcrawl.cli.addresses import JoinOptions
 from dhtcrawl.cli.no_way_in import why_refused, why_unanswered
 from dhtcrawl.closed import tls
@@ -59,6 +62,30 @@ async def test_the_reason_is_what_the_other_end_shows(
     there: Ring | None, ours: Ring | None, reason: str, tmp_path: Path
 ) -> None:
     assert await told(tmp_path, there, ours) == (f"--bootstrap THERE: {reason}" if reason else "")
+
+
+@pytest.mark.loops("asyncio")
+@pytest.mark.parametrize("cut", [False, True])
+async def test_a_node_that_is_busy_has_refused_nobody(
+    cut: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(no_way_in, "TIMEOUT_S", 0.3)
+    one, two = Member(tmp_path, 1), Member(tmp_path, 2)
+    context, seen = one.tls().server, list[asyncio.StreamWriter]()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(writer)
+        if cut and len(seen) > 1:  # where too many shake hands
+            writer.transport.abort()
+            return
+        with contextlib.suppress(ssl.SSLError):  # who only reads the certificate shows none
+            await writer.start_tls(context)
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()[:2]
+    assert await asyncio.to_thread(why_refused, [address], two.tls(), OURS) is None
+    assert len(seen) == 2
+    server.close()
 
 
 @pytest.mark.loops("asyncio")
