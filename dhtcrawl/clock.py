@@ -2,8 +2,9 @@
 
 `monotonic` measures durations and deadlines and decides everything but one
 thing; `wall` writes instants into outputs, and says how far off the date of a
-`Retry-After` is. A jump of the wall clock therefore changes what is printed, and
-for how long a host that names a date is left alone, up to a limit.
+`Retry-After` is where its answer has no `Date` of its own. A jump of the wall clock
+therefore changes what is printed, and for how long such a host is left alone, up to
+a limit.
 """
 
 from __future__ import annotations

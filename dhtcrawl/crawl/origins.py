@@ -174,7 +174,9 @@ class Origins:
 
     def wait_s(self, exchange: Exchange, attempt: int) -> float:
         """How long to wait after an answer that says "not now", in seconds."""
-        now, limit_s = self._clock.wall(), self._retry_after_max_s
+        dates = map(retry.instant_of, lines_of(exchange.headers, "date"))
+        # A date is told by the site's clock, and so is that of its answer: by ours, an hour fast, it would be over.
+        now, limit_s = next(filter(None, dates), None) or self._clock.wall(), self._retry_after_max_s
         asked = [retry.retry_after_s(line, now, limit_s) for line in lines_of(exchange.headers, "retry-after")]
         # Of several the longest: a load balancer and what is behind it may each have said theirs.
         return max((wait_s for wait_s in asked if wait_s is not None), default=self.backoff.wait_s(attempt + 1))

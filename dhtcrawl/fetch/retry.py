@@ -8,7 +8,7 @@ statuses ask for another try first, and only the last answer is kept.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from typing import NamedTuple
@@ -61,16 +61,20 @@ TRUNCATIONS: dict[Truncated, Again] = {Truncated.DISCONNECT: Again(hold_host=Fal
 def retry_after_s(value: str, now: datetime, limit_s: float) -> float | None:
     """Seconds that a Retry-After header asks for (RFC 9110, 10.2.3), at most `limit_s`.
 
-    `now` is the wall clock: the header may carry an instant. None where it is
+    `now` is the instant of the answer: the header may carry an instant, too. None where it is
     malformed.
     """
     text = value.strip()
     if text.isascii() and text.isdigit():
         return min(float(text.lstrip("0")[:12] or "0"), limit_s)
+    at = instant_of(text)
+    return None if at is None else min(max(0.0, (at - now).total_seconds()), limit_s)
+
+
+def instant_of(value: str) -> datetime | None:
+    """The instant of a date in a header (RFC 9110, 5.6.7); None where it is malformed."""
     try:
-        at = parsedate_to_datetime(text)
+        at = parsedate_to_datetime(value.strip())
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=now.tzinfo)
-    return min(max(0.0, (at - now).total_seconds()), limit_s)
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at

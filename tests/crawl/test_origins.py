@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -66,6 +67,19 @@ def test_of_several_waits_that_a_host_asks_for_the_longest_counts(robots: Robots
     assert wait_s("5", "soon", "Sat, 31 Jan 2026 12:02:00 GMT") == wait_s("120", "7") == 120
     assert wait_s("0") == 0
     assert wait_s("soon") == wait_s() == origins.backoff.wait_s(1)
+
+
+@pytest.mark.parametrize("off", [timedelta(hours=-2), timedelta(), timedelta(hours=2)])
+def test_a_date_that_a_host_asks_to_be_left_alone_until_counts_from_the_date_of_its_answer_whatever_our_clock_says(
+    robots: RobotsBook, hosts: HostBook, off: timedelta
+) -> None:
+    """By a clock that is fast it was over at once: the host was asked again, and its pages were given up."""
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    clock = cast(Clock, SimpleNamespace(wall=lambda: noon + off))
+    origins = Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, {}, {})
+    headers = [("date", "soon"), ("date", format_datetime(noon, usegmt=True))]
+    headers += [("retry-after", format_datetime(noon + timedelta(seconds=90), usegmt=True))]
+    assert origins.wait_s(cast(Any, SimpleNamespace(status=503, headers=headers)), 0) == 90
 
 
 def test_a_host_may_have_a_delay_of_its_own_which_a_longer_one_of_robots_txt_outdoes(
