@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -30,7 +31,7 @@ from dhtcrawl.swarm.assignment.owner_changes import ASKED_BACK_TIMES
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.assignment.site_places import Measures
 from dhtcrawl.swarm.calls import assignment as calls
-from dhtcrawl.swarm.calls.words import Done
+from dhtcrawl.swarm.calls.words import KEYS_MAX, Done
 from dhtcrawl.swarm.claim import KeyClaim
 from swarm.fake_peers import node
 
@@ -256,6 +257,21 @@ async def test_what_was_fetched_for_an_owner_that_went_is_held_by_the_next_until
         a.sees()
         await world.until(lambda: not a.part.waiting)
         assert b.ownership.holders() == {one.key: A}
+
+
+async def test_a_new_owner_hears_of_all_that_is_in_flight_and_not_of_as_much_as_one_call_carries() -> None:
+    """With some thousand requests at once (`fetch.concurrency`) the rest was fetched twice."""
+    async with a_world() as (world, a, b):
+        found = (url_key(f"http://a/more/{number}") for number in itertools.count())
+        theirs = (key for key in found if world.view.closest(placement(key), 1)[0].id == C)
+        a.flying = dict.fromkeys(itertools.islice(theirs, 3 * KEYS_MAX))
+        world.leave(C)
+        b.sees()
+        a.sees()
+        await world.until(lambda: not a.part.waiting)
+        mine = {key: A for key in a.flying if b.ownership.owns(key)}
+        assert len(mine) > KEYS_MAX
+        assert b.ownership.holders() == mine
 
 
 async def test_who_has_what_this_node_had_assigned_is_known_when_its_new_owner_asks_late_or_again() -> None:

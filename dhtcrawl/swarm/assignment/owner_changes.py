@@ -26,7 +26,7 @@ from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.assignment.queues import AssignmentQueues
 from dhtcrawl.swarm.calls import assignment as calls
 from dhtcrawl.swarm.calls.words import KEYS_MAX, Done
-from dhtcrawl.swarm.replica_sets import NO_OWNER, by_owner
+from dhtcrawl.swarm.replica_sets import NO_OWNER, by_owner, in_parts
 
 log = logging.getLogger(__name__)
 
@@ -130,8 +130,9 @@ class OwnerChanges:
         for node, theirs in by_owner(self._peers.view, flying, lambda key: key).items():
             if node in (NO_OWNER, self._peers.node_id):
                 continue
-            self.telling += 1
-            self._group.create_task(self._tell(node, theirs[:KEYS_MAX]))
+            for part in in_parts(theirs, KEYS_MAX):
+                self.telling += 1
+                self._group.create_task(self._tell(node, part))
 
     def _has_moved(self, key: bytes, before: View) -> bool:
         """Whether a task is another's now that owned before, and does not ask what is in flight as a newcomer does."""
@@ -139,9 +140,9 @@ class OwnerChanges:
         was, now = before.owner(place), self._peers.view.owner(place)
         return now is not None and now.id in before.owning and (was is None or was.id != now.id)
 
-    async def _tell(self, node: bytes, keys: list[bytes]) -> None:
+    async def _tell(self, node: bytes, keys: tuple[bytes, ...]) -> None:
         try:
-            await self._peers.call(node, calls.InHand(self._queues.crawl_id, tuple(keys)))
+            await self._peers.call(node, calls.InHand(self._queues.crawl_id, keys))
         finally:
             self.telling -= 1
 
