@@ -66,7 +66,7 @@ def resume(crawl: str, as_json: bool, **options: Any) -> int:
 def leave(as_json: bool, **options: Any) -> int:
     """Hand over all that the node holds, then stop it.
 
-    Ends with 31 when something it held is on no other node.
+    Ends with 31 when something it held is on no other node. Asked again while it leaves, the node waits for nothing.
     """
     answer = asked(options, lambda client: client.leave())
     left = int(answer.get("left") or 0)
