@@ -720,3 +720,22 @@ def test_where_another_node_is_gatekeeper_it_is_asked(here: Here) -> None:
     book.granted(ask, grant(requests=1), 100.0, 100.0)
     book.release()
     assert len(book.returns(100.0)) == 1
+
+
+def test_a_node_that_notes_while_it_gives_hosts_back_that_it_stood_still_gives_back_no_lease_that_is_over(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.answer = grant()
+    book = local(here, [100.0])
+    for host in "abc":
+        assert book.clock(host).ready_at(1.0) <= 100.0
+
+    def stood_still(back: GiveBack) -> bool:
+        here.backs.append(back)
+        book.void()
+        return False
+
+    monkeypatch.setattr(here, "give_back_here", stood_still)
+    book.release()
+    assert [back.host for back in here.backs] == ["a"]
+    assert [back.host for back in book.returns(100.0)] == ["a"]

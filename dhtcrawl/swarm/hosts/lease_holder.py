@@ -314,7 +314,8 @@ class LeaseHolder(HostBook):
     def release(self) -> None:
         """Give back every host without a request under way."""
         for clock in list(self._in_hand.values()):
-            if not clock.leased:
+            # To give one back may end all: this node's gatekeeper notes then that it stood still.
+            if clock.lease is not None and not clock.leased:
                 self._return(clock)
 
     def deadline(self, host: str) -> float:
