@@ -339,6 +339,22 @@ async def test_a_gatekeeper_that_names_a_wait_of_a_day_is_asked_again_within_a_m
     assert not lies
 
 
+async def test_a_gatekeeper_that_names_no_wait_is_not_asked_again_at_once() -> None:
+    swarm, (a, b) = swarm_of(2)
+    host = swarm.host_of(A)
+
+    def answer(asker: bytes, call: Call, group: asyncio.TaskGroup) -> Any:
+        return Result({"wait_ms": 0} if call.name == "robots_ask" else {"answers": [[2, 0]]})
+
+    a.registry.answer = answer  # type: ignore[method-assign]
+    async with running(a.gate, b.gate):
+        waits = asyncio.create_task(b.fetch(host, 1.0, 1, Server()))
+        await asyncio.sleep(9.0)
+        waits.cancel()
+        assert len(swarm.calls("host_ask")) == 5
+        assert await b.gate.robots(f"http://{host}", "bot") == RobotsWait(0.5)
+
+
 async def test_who_waits_for_a_host_asks_the_new_gatekeeper_as_soon_as_there_is_one() -> None:
     swarm, (a, b, _) = swarm_of(3)
     host, server = swarm.host_of(C), Server()

@@ -32,7 +32,7 @@ from dhtcrawl.swarm.calls import hosts as calls
 from dhtcrawl.swarm.deliver.deliverer import Deliverer
 from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
 from dhtcrawl.swarm.hosts import wire
-from dhtcrawl.swarm.hosts.gatekeeper import REASK_MAX_S, Gatekeeper
+from dhtcrawl.swarm.hosts.gatekeeper import REASK_MAX_S, REASK_MIN_S, Gatekeeper
 from dhtcrawl.swarm.hosts.gatekeeper_service import GatekeeperService, gatekeeper_in, log_answer
 from dhtcrawl.swarm.hosts.lease_holder import LeaseHolder
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, LeaseTerms, RestLimits, Wait
@@ -314,8 +314,9 @@ class HostLeases:
         elif ask.lease_id:
             self.book.not_renewed(ask, now, refused=answer is not None)
         else:
-            # A gatekeeper has no reason to name a longer wait than ours would.
-            again_at = now + (RETRY_S if answer is None else min(answer.after_s, REASK_MAX_S))
+            # A gatekeeper has no reason to name a longer wait than ours would, nor a shorter one.
+            wait_s = RETRY_S if answer is None else min(max(answer.after_s, REASK_MIN_S), REASK_MAX_S)
+            again_at = now + wait_s
             self.book.waiting(ask.host, again_at, unanswered=unanswered)
 
     async def _send_give_backs(self, batch: Batch[GiveBack]) -> Rest[GiveBack]:

@@ -52,7 +52,7 @@ class SharedRobots:
             if answer is None:
                 break
             if isinstance(answer, RobotsWait):
-                return RobotsWait(min(answer.after_s, REASK_S))
+                return RobotsWait(min(max(answer.after_s, RETRY_S), REASK_S))
             if not isinstance(answer, int):
                 return answer
             room = answer
