@@ -41,6 +41,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import ended
 from bench_tasks import RUN_MAX_S, Node, wait_for
 from peer_bench.sites import write_pages
 from policy_bench.nodes import Cluster, active
@@ -358,4 +359,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

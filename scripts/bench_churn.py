@@ -25,7 +25,6 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -34,6 +33,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import ended
 from paper_swarm import simulate_paper
 
 from dhtcrawl.sim.scenario import Scenario
@@ -177,7 +177,7 @@ class Outcome(NamedTuple):
 def measure(regimes: Iterable[Regime], size: Size, seeds: list[int], jobs: int) -> list[Outcome]:
     """Crawl; what breaks is told as it comes."""
     outcomes = []
-    with ProcessPoolExecutor(jobs) as pool:
+    with ended.workers(jobs) as pool:
         for regime in regimes:
             kinds = (True, False) if regime.paper else (True,)
             found: dict[bool, list[Figures]] = {True: [], False: []}
@@ -276,4 +276,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

@@ -37,6 +37,7 @@ from rpcudp.protocol import RPCProtocol
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import ended
 
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.frame import HEADER, Decoder, Kind
@@ -356,4 +357,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

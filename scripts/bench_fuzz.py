@@ -35,6 +35,7 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import ended
 from mutants import mutant, mutant_map
 
 from dhtcrawl.closed.secret import Ring
@@ -464,4 +465,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

@@ -35,6 +35,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import ended
 from growth_site import COUNT_BYTES, path_of
 from web_server import WebServer, free_port
 
@@ -229,4 +230,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

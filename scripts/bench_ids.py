@@ -26,6 +26,7 @@ from statistics import median, quantiles
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import ended
 
 from dhtcrawl.identity import new_keys
 from dhtcrawl.keyspace import KEY_BYTES
@@ -118,4 +119,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

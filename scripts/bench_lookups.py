@@ -32,6 +32,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import ended
 from made_up_contacts import MadeUpContacts
 
 from dhtcrawl.rpc.discovery.server import RoutingServer
@@ -304,4 +305,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

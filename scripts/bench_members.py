@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import ended
 
 from dhtcrawl.identity import NodeIdentity
 from dhtcrawl.rpc.discovery.datagram import DATAGRAM_BYTES_MAX, packed_bytes
@@ -158,4 +159,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

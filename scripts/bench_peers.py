@@ -33,6 +33,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import benchmark
+import ended
 from peer_bench import crawlers, measure, sites
 from peer_bench.crawlers import Crawler
 from peer_bench.report import STARTUP, TARGETS, US, Run, Runs, markdown, plot, rows_of
@@ -176,7 +177,8 @@ def run_all(args: argparse.Namespace, who: Sequence[Crawler]) -> list[Run]:
             else:
                 some.append((REAL[name], None))
         # To be ended is to be interrupted: servers, crawls and files are cleared away.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.default_int_handler)
         servers = [stack.enter_context(sites.serve(site, home / f"nginx-{site.name}", at)) for site, at in some]
         lab = Lab(home, args.concurrency, cores[1] if cores else None)
         slow_rounds = args.rounds if args.slow_rounds is None else args.slow_rounds
@@ -231,4 +233,4 @@ def report(taken: Sequence[Run], args: argparse.Namespace, writes: dict[str, str
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

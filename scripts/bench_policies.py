@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -24,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import benchmark
+import ended
 from policy_bench import (
     cluster,
     coordinates,
@@ -73,8 +73,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--markdown", type=benchmark.output, metavar="FILE", help="write the tables there as they come")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write pictures there, as SVG")
     args = parser.parse_args(argv)
-    # What Ctrl-C does, so that the processes that were started are ended.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if args.plots is not None:
         try:
             args.plots.mkdir(parents=True, exist_ok=True)
@@ -101,7 +99,4 @@ def json_text(rows: list[Row]) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit("bench_policies: interrupted")
+    sys.exit(ended.in_order(main))

@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import median
 
 import benchmark
+import ended
 from bench_peers import REAL, TMPFS
 from peer_bench import crawlers, measure, sites
 from peer_bench.sites import SiteServer
@@ -209,4 +210,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

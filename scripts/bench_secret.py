@@ -18,6 +18,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import ended
 from bench_attack import closed_swarm, crawl
 from peer_bench.sites import write_pages
 from policy_bench.nodes import Cluster
@@ -80,4 +81,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

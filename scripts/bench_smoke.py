@@ -25,6 +25,7 @@ from pathlib import Path
 from statistics import median
 
 import benchmark
+import ended
 from peer_bench import crawlers, measure, sites
 from peer_bench.sites import Site, SiteServer
 from web_server import NGINX
@@ -150,4 +151,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

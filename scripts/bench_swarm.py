@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import mean, median
 
 import benchmark
+import ended
 from peer_bench.sites import write_pages
 from web_server import serve_files
 
@@ -160,4 +161,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

@@ -45,6 +45,7 @@ from web_server import serve_files
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import ended
 
 from dhtcrawl.identity import NodeIdentity, node_key
 from dhtcrawl.rpc.membership.view import Member, View
@@ -390,4 +391,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "scripts")]
 
 import benchmark  # noqa: E402 - found on the path above
+import ended  # noqa: E402
 from e2e.chaos import Plan, Report, run  # noqa: E402 - found on the path above
 from e2e.chaos_judge import by_fault  # noqa: E402
 from e2e.netns import Unavailable  # noqa: E402
@@ -39,8 +39,6 @@ def main() -> int:
     parser.add_argument("--home", type=Path, help="keep the nodes' directories here; else they go when all was well")
     args = parser.parse_args()
     plan = Plan(args.nodes, 60 * args.minutes, args.seed, args.every, args.rate, args.concurrency, args.front)
-    # What Ctrl-C does, so that every block is left in order.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if args.home is not None and args.home.exists() and any(args.home.iterdir()):
         parser.error(f"--home {args.home}: it is not empty; name another directory")
     home = args.home or Path(tempfile.mkdtemp(prefix="dhtcrawl-chaos-"))
@@ -49,7 +47,7 @@ def main() -> int:
     except Unavailable as error:
         print(f"chaos: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except SystemExit:  # a signal
         print(f"chaos: interrupted; what the nodes said is in {home}", file=sys.stderr)
         return 11
     except BaseException:
@@ -79,4 +77,4 @@ def show(report: Report) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended.in_order(main))

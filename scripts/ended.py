@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
@@ -29,7 +31,25 @@ def in_order(main: Callable[[], int]) -> int:
     finally:
         for each in _TOLD_BY:
             signal.signal(each, signal.SIG_IGN)
-        _kill_children()
+        _kill(_children())
+
+
+@contextmanager
+def workers(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes for a block; where it is left by an error or a signal, nobody waits for what they are at."""
+    before = _children()
+    with ProcessPoolExecutor(count, initializer=_as_usual) as pool:
+        try:
+            yield pool
+        except BaseException:
+            _kill(set(_children()).difference(before))
+            raise
+
+
+def _as_usual() -> None:
+    # A process that is forked begins with our handlers, and its executor goes on after what they raise.
+    for each in _TOLD_BY:
+        signal.signal(each, signal.SIG_DFL)
 
 
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:
@@ -38,8 +58,8 @@ def _leave(number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _kill_children() -> None:
-    for pid in _children():
+def _kill(processes: Iterable[int]) -> None:
+    for pid in processes:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)

@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from e2e.netns import Hosts, Unavailable  # noqa: E402 - found on the path above
+from ended import in_order  # noqa: E402
 
 DOCUMENT = ROOT / "docs" / "operations.md"
 SECTION = "## A node as a service"
@@ -261,7 +262,6 @@ def main() -> int:
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         print("try_debian: not tried: it needs root, and debootstrap", file=sys.stderr)
         return 0
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # nothing stays mounted
     with tempfile.TemporaryDirectory(prefix="try-debian-") as temporary:
         home, wheel = Path(temporary), args.wheel
         if wheel is None:
@@ -278,4 +278,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(in_order(main))

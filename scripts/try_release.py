@@ -24,7 +24,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from dhtcrawl import __version__  # noqa: E402 - found on the path above
+from ended import in_order  # noqa: E402 - found on the path above
+
+from dhtcrawl import __version__  # noqa: E402
 
 PAGE = b"<!doctype html><title>One page</title><p>It leads nowhere."
 
@@ -115,4 +117,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(in_order(main))

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from e2e.old_stores import ASKED, AT_ONCE, NODES, SLOW, at_rest, running, site  # noqa: E402 - found on the path above
+from ended import in_order  # noqa: E402
 
 HOST = "127.56.3.5"
 END_MAX_S = 180.0
@@ -105,4 +106,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(in_order(main))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +23,7 @@ import bench_rules
 import bench_scale
 import bench_tasks
 import benchmark
+import ended
 import pytest
 from peer_bench import report as peer_report
 
@@ -47,6 +50,27 @@ def test_every_benchmark_says_what_it_takes(script: Path) -> None:
     assert said.returncode == 0, said.stderr
     assert "--quick" in said.stdout
     assert "--json FILE" in said.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_every_benchmark_ends_in_order_when_it_is_told_to(script: Path) -> None:
+    assert script.read_text("utf-8").endswith("    sys.exit(ended.in_order(main))\n")
+
+
+def test_nobody_waits_for_the_workers_of_a_benchmark_that_is_told_to_end() -> None:
+    worker = 0
+
+    def measure() -> None:
+        nonlocal worker
+        with ended.workers(1) as pool:
+            worker = pool.submit(os.getpid).result()
+            assert pool.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_DFL, "Ctrl-C ends it silently"
+            pool.submit(signal.pause)
+            raise SystemExit(143)
+
+    with pytest.raises(SystemExit):
+        measure()
+    assert not Path(f"/proc/{worker}").exists()
 
 
 def assert_shape(row: dict[str, Any]) -> None:

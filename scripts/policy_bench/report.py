@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -12,6 +11,7 @@ from statistics import median
 from typing import NamedTuple, TypeVar
 
 import benchmark
+import ended
 
 from dhtcrawl.storage.store.plan_counters import MadeBy
 
@@ -89,7 +89,7 @@ def each(function: Callable[[S], T], items: Sequence[S], jobs: int) -> list[T]:
     """Results in order, made by `jobs` processes. What is given has to be importable."""
     if min(jobs, len(items)) <= 1:
         return [function(item) for item in items]
-    with ProcessPoolExecutor(min(jobs, os.cpu_count() or 1)) as pool:
+    with ended.workers(min(jobs, os.cpu_count() or 1)) as pool:
         return list(pool.map(function, items))
 
 

@@ -16,6 +16,7 @@ from .crawler import CHECKOUT
 from .deadline import until
 from .netns import NETNS, PREFIX
 
+TASKS = ["bench_tasks.py", "--quick", "--links"]
 SCALE = ["bench_scale.py", "--real", "2", "--pages", "1000", "--policies", "xor"]
 WAN = ["wan.py", "--nodes", "2", "--pages", "1000", "--hosts", "2"]
 
@@ -72,6 +73,10 @@ def end(script: Sequence[str], number: signal.Signals, home: Path) -> tuple[int,
 def test_a_script_with_nodes_on_loopback_takes_them_along(number: signal.Signals, tmp_path: Path) -> None:
     code, _ = end(SCALE, number, tmp_path / "home")
     assert code in (128 + number, 128 + signal.SIGTERM), "whichever signal it saw first"
+
+
+def test_a_benchmark_takes_its_nodes_along(tmp_path: Path) -> None:
+    end(TASKS, signal.SIGTERM, tmp_path / "home")
 
 
 @pytest.mark.needs_root
