@@ -38,7 +38,15 @@ def main() -> int:
     parser.add_argument("--concurrency", type=benchmark.count, default=4, help="requests a node has in flight")
     parser.add_argument("--home", type=Path, help="keep the nodes' directories here; else they go when all was well")
     args = parser.parse_args()
-    plan = Plan(args.nodes, 60 * args.minutes, args.seed, args.every, args.rate, args.concurrency, args.front)
+    plan = Plan(
+        nodes=args.nodes,
+        length_s=60 * args.minutes,
+        seed=args.seed,
+        every_s=args.every,
+        rate=args.rate,
+        concurrency=args.concurrency,
+        front=args.front,
+    )
     if args.home is not None and args.home.exists() and any(args.home.iterdir()):
         parser.error(f"--home {args.home}: it is not empty; name another directory")
     home = args.home or Path(tempfile.mkdtemp(prefix="dhtcrawl-chaos-"))
@@ -46,6 +54,8 @@ def main() -> int:
         report = run(plan, home, lambda line: print(line, flush=True))
     except Unavailable as error:
         print(f"chaos: {error}", file=sys.stderr)
+        if args.home is None:
+            shutil.rmtree(home)  # nothing is in it
         return 2
     except SystemExit:  # a signal
         print(f"chaos: interrupted; what the nodes said is in {home}", file=sys.stderr)

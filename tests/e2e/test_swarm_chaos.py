@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 
+import chaos
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +68,28 @@ def test_what_half_of_the_nodes_cannot_connect_to_the_other_half_brings_each_pag
 
 
 # What befalls them
+
+
+def test_the_script_plans_what_its_options_say_and_leaves_nothing_where_it_cannot_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plans: list[Plan] = []
+
+    def refused(plan: Plan, home: Path, say: object) -> None:
+        plans.append(plan)
+        assert home.is_relative_to(tmp_path)
+        raise Unavailable("network namespaces need root")
+
+    monkeypatch.setattr(chaos, "run", refused)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    options = {"nodes": 7, "minutes": 2, "seed": 3, "every": 4, "rate": 5, "front": 60, "concurrency": 2}
+    for chosen in ({}, options):
+        monkeypatch.setattr(sys, "argv", ["chaos.py", *(f"--{name}={value}" for name, value in chosen.items())])
+        assert chaos.main() == 2
+    assert plans[0] == Plan(nodes=20, length_s=180.0, seed=1)
+    assert plans[1] == Plan(nodes=7, length_s=120.0, seed=3, every_s=4.0, rate=5.0, front=60, concurrency=2)
+    assert capsys.readouterr().err == 2 * "chaos: network namespaces need root\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 @given(seed=st.integers(0, 2**32), nodes=st.integers(3, 30), minutes=st.integers(1, 40))
