@@ -174,7 +174,7 @@ def crawl(nodes: Sequence[Node], url: str) -> Crawled:
     """A whole crawl.
 
     Raises:
-        SystemExit: it does not end.
+        SystemExit: it does not end, or brings nothing.
     """
     cpu_s, began, most = sum(node.cpu_s for node in nodes), time.monotonic(), 0.0
     settings = {"delay_s": "0", "allow_private": True}
@@ -184,6 +184,8 @@ def crawl(nodes: Sequence[Node], url: str) -> Crawled:
             raise SystemExit(f"bench: a crawl does not end within {RUN_MAX_S:g} s")
         most = max(most, memory_mb(nodes[0]))
         time.sleep(_POLL_S)
+    if not told["counters"]["pages"]:
+        raise SystemExit(f"bench: nothing of {url} could be fetched")
     used = sum(node.cpu_s for node in nodes) - cpu_s
     return Crawled(told["counters"]["pages"], time.monotonic() - began, used, most)
 

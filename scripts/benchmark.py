@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -66,6 +67,18 @@ def output(name: str) -> str:
     if name != "-" and (path.is_dir() or not (path.exists() or place.is_dir()) or not os.access(place, os.W_OK)):
         raise argparse.ArgumentTypeError(f"{name} cannot be written; name another file")
     return name
+
+
+def command(name: str) -> str:
+    """A command that an option of argparse names, by a path that leads to it from anywhere.
+
+    Raises:
+        ArgumentTypeError: there is none.
+    """
+    found = shutil.which(name)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{name} is no command that can be run; name it by its path")
+    return str(Path(found).absolute())
 
 
 def count(text: str) -> int:

@@ -24,7 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from ended import in_order  # noqa: E402 - found on the path above
+import benchmark  # noqa: E402 - found on the path above
+from ended import in_order  # noqa: E402
 
 from dhtcrawl import __version__  # noqa: E402
 
@@ -74,7 +75,7 @@ def run(argv: Sequence[object], home: Path, **env: Path) -> str:
     return done.stdout
 
 
-def installed(package: Path, home: Path, python: str, pipx: str) -> Path:
+def installed(package: Path, home: Path, python: str, pipx: str | None) -> Path:
     """The `dhtcrawl` command of a package that was installed below `home`."""
     home.mkdir()
     if pipx:
@@ -100,8 +101,12 @@ def faults(command: Path, home: Path) -> list[str]:
 def main() -> int:
     """The command line; its exit code."""
     parser = argparse.ArgumentParser(description="Whether what `make dist` builds can be installed by others.")
-    parser.add_argument("--pipx", default="", metavar="COMMAND", help="install by this pipx (default: by pip)")
-    parser.add_argument("--python", default=sys.executable, metavar="COMMAND", help="for what is installed")
+    parser.add_argument(
+        "--pipx", type=benchmark.command, metavar="COMMAND", help="install by this pipx (default: by pip)"
+    )
+    parser.add_argument(
+        "--python", type=benchmark.command, default=sys.executable, metavar="COMMAND", help="for what is installed"
+    )
     args = parser.parse_args()
     bad = 0
     with tempfile.TemporaryDirectory(prefix="dhtcrawl-release-") as directory:

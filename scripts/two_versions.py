@@ -25,7 +25,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from e2e.old_stores import ASKED, AT_ONCE, NODES, SLOW, at_rest, running, site  # noqa: E402 - found on the path above
+import benchmark  # noqa: E402 - found on the path above
+from e2e.old_stores import ASKED, AT_ONCE, NODES, SLOW, at_rest, running, site  # noqa: E402
 from ended import in_order  # noqa: E402
 
 HOST = "127.56.3.5"
@@ -93,8 +94,9 @@ def problems_of(ours: str, other: str, home: Path, *, closed: bool) -> list[str]
 def main() -> int:
     """The command line; its exit code."""
     parser = argparse.ArgumentParser(description="Whether two versions share a swarm and each other's stores.")
-    parser.add_argument("other", help="the dhtcrawl command of the other version")
-    parser.add_argument("--ours", default=str(Path(sys.executable).with_name("dhtcrawl")), help="the command of ours")
+    parser.add_argument("other", type=benchmark.command, help="the dhtcrawl command of the other version")
+    ours = str(Path(sys.executable).with_name("dhtcrawl"))
+    parser.add_argument("--ours", type=benchmark.command, default=ours, help="the command of ours")
     args = parser.parse_args()
     code = 0
     for closed in (False, True):

@@ -111,6 +111,7 @@ class Nginx(WebServer):
         # Only root may say whom the worker runs as, and then has to: the files
         # of a test's directory are for their owner only.
         user = "user root;" if os.geteuid() == 0 else ""
+        root = root.absolute()  # or it would be below `home`
         config.write_text(_CONFIG.format(home=home, port=port, root=root, extra=extra, http=http, user=user))
         super().__init__("nginx", [NGINX, "-p", str(home), "-e", str(errors), "-c", str(config)], port, errors)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ import bench_tasks
 import benchmark
 import ended
 import pytest
+import two_versions
+import web_server
 from peer_bench import report as peer_report
 
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
@@ -191,6 +194,35 @@ def test_a_number_that_is_none_is_told_before_anything_is_measured(
             main([f"{option}={given}"])
         assert ended.value.code == 2
         assert f"argument {option}: {given!r} is no number that can be used here" in capsys.readouterr().err
+
+
+def test_a_command_is_found_from_wherever_it_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dhtcrawl").write_text("#!/bin/sh\n")
+    (tmp_path / "dhtcrawl").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert benchmark.command("./dhtcrawl") == str(tmp_path / "dhtcrawl")
+    assert benchmark.command("sh") == shutil.which("sh")
+
+
+@pytest.mark.parametrize("options", [["./old/dhtcrawl"], ["sh", "--ours", "missing"]])
+def test_a_version_that_is_not_there_is_told(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["two_versions.py", *options])
+    with pytest.raises(SystemExit) as ended_with:
+        two_versions.main()
+    assert ended_with.value.code == 2
+    assert f"{options[-1]} is no command that can be run; name it by its path" in capsys.readouterr().err
+
+
+def test_a_site_is_served_from_a_directory_of_where_the_benchmark_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(web_server, "NGINX", "nginx")
+    monkeypatch.setattr(web_server.WebServer, "__init__", lambda *_: None)
+    web_server.Nginx(tmp_path / "home", Path("site"))
+    assert f"root {tmp_path / 'site'};" in (tmp_path / "home" / "nginx.conf").read_text()
 
 
 def test_sizes_are_numbers_with_commas() -> None:
