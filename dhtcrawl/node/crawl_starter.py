@@ -13,6 +13,7 @@ from dhtcrawl.node.single import RunningCrawl
 from dhtcrawl.node.swarm_crawl import Shared, compose
 from dhtcrawl.node.swarm_parts import Ground, SwarmParts
 from dhtcrawl.storage.outputs.outputs import OutputDirs
+from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.assignment.facts import NodeTraits
@@ -58,9 +59,12 @@ class CrawlStarter:
                 self.runs.ended(run.record().crawl_id)
 
 
-def _outputs(_: Txn, of: Callable[[bytes], OutputDirs], crawl: bytes) -> OutputDirs:
-    """The directories of a crawl; an error here is one of the store."""
-    return of(crawl)
+def _outputs(txn: Txn, of: Callable[[bytes], OutputDirs], crawl: bytes) -> OutputDirs:
+    """The directories of a crawl whose outputs are to be written from now on; an error here is one of the store."""
+    dirs = of(crawl)
+    if not dirs.gathered:
+        catalog.set_unwritten(txn, crawl, True)
+    return dirs
 
 
 def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -> CrawlStarter:

@@ -307,8 +307,7 @@ class RunningCrawl:
         if not self._dirs.gathered:
             await self._write(partial(write, ours=claims()))
         self.crawl.counters.cpu_seconds = self._cpu_before + _cpu_seconds()
-        crawl, figures = self.record.crawl_id, self.crawl.counters.figures()
-        await self._write(lambda txn: put_counters(txn, crawl, figures))
+        await self._write(partial(_part_written, crawl=self.record.crawl_id, figures=self.crawl.counters.figures()))
 
     async def _crawl(self) -> None:
         await self.crawl.run()
@@ -369,6 +368,11 @@ async def open_node(config: Config, ports: Ports) -> AsyncIterator[Node]:
 def _rest(_: Txn, archives: list[Archive]) -> None:
     for archive in archives:
         archive.rest()
+
+
+def _part_written(txn: Txn, crawl: bytes, figures: Figures) -> None:
+    put_counters(txn, crawl, figures)
+    catalog.set_unwritten(txn, crawl, False)
 
 
 def _ended(summary: Summary) -> str:

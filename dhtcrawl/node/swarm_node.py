@@ -36,6 +36,7 @@ from dhtcrawl.rpc.tasks.sockets import TlsContexts
 from dhtcrawl.rpc.tasks.transport import TaskTransport, TransportLimits
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.hosts.host_leases import HostLeases
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
@@ -227,8 +228,8 @@ class SwarmNode:
     async def _live(self, group: OrderedTaskGroup, parts: SwarmParts) -> None:
         for run in (parts.planes.routing.run, parts.planes.gossip.run, parts.gate.run, parts.lifecycle.trust.run):
             group.create_task(run())
-        await self.node.committer.submit(partial(catalog.mark_swarm, node=self.id.hex()))
-        await parts.lifecycle.runs.load(crawl_starter(self._ground, group, parts).start)
+        unwritten = await self.node.committer.submit(partial(_begun, node=self.id.hex()))
+        await parts.lifecycle.runs.load(crawl_starter(self._ground, group, parts).start, unwritten)
         self.opened.set()
         log.info("this node listens at %s", format_address(parts.planes.address))
         async with self._stopping.breaks_off():
@@ -299,3 +300,9 @@ class SwarmNode:
             if now - dropped_at >= FORGOTTEN_EVERY_S:
                 dropped_at = now
                 await self.node.drop_forgotten(await committer.submit(catalog.closed))
+
+
+def _begun(txn: Txn, node: str) -> list[bytes]:
+    """Note that the store is a swarm's; the crawls whose outputs this node did not come to write."""
+    catalog.mark_swarm(txn, node)
+    return catalog.unwritten(txn)

@@ -253,3 +253,18 @@ def test_forgetting_what_is_not_there_drops_nothing(store: Store) -> None:
     before = store.stored_keys()
     assert store.run(partial(catalog.forget, crawl=IDS[0], limit=10)) == 0
     assert store.stored_keys() == before
+
+
+def test_a_crawl_is_unwritten_until_its_outputs_are_whatever_is_learned_of_it_meanwhile(store: Store) -> None:
+    for crawl_id in IDS[:2]:
+        store.run(partial(catalog.put_crawl, crawl=crawl(crawl_id)))
+    assert store.run(catalog.unwritten) == []
+    store.run(partial(catalog.set_unwritten, crawl=IDS[0], unwritten=True))
+    store.run(partial(catalog.set_unwritten, crawl=b"forgotten since.", unwritten=True))
+    store.run(lambda txn: catalog.merge_in(txn, replace(crawl(IDS[0]), version=7, ended="complete")))
+    assert store.run(catalog.unwritten) == [IDS[0]]
+    record = store.run(partial(catalog.get_crawl, crawl=IDS[0]))
+    assert (record.version, record.ended) == (7, "complete")
+    for _ in range(2):
+        store.run(partial(catalog.set_unwritten, crawl=IDS[0], unwritten=False))
+        assert store.run(catalog.unwritten) == []

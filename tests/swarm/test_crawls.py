@@ -214,6 +214,27 @@ async def test_a_crawl_that_is_told_of_before_the_store_was_read_starts_with_tho
         assert len(world.started) == 2
 
 
+async def test_an_ended_crawl_that_was_not_written_up_runs_once_the_node_knows_what_is_its_own() -> None:
+    async with asyncio.TaskGroup() as group, asyncio.timeout(1000.0):
+        world = CrawlsBench(group)
+        over, written, goes_on = (record(number, version=2, ended=ended) for number, ended in enumerate(("*", "*", "")))
+        for each in (over, written, goes_on):
+            await world.crawls.learn(each)
+        await world.runs.load(world.start, [over.crawl_id, goes_on.crawl_id, b"forgotten since."])
+        assert world.running == [goes_on.crawl_id]
+        world.runs.settled(None)
+        await asyncio.sleep(1)
+        assert world.running == [goes_on.crawl_id]
+        for _ in range(2):
+            world.runs.settled(world.peers.view)
+            await asyncio.sleep(1)
+            assert world.running == [goes_on.crawl_id, over.crawl_id]
+        world.runs.ended(over.crawl_id)
+        world.runs.settled(world.peers.view)
+        await asyncio.sleep(1)
+        assert world.running == [goes_on.crawl_id]
+
+
 async def test_one_node_tells_so_many_new_crawls_at_once_and_others_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl_records, "TOLD_MAX", 2)
     async with a_world() as world:

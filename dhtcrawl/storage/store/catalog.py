@@ -32,6 +32,7 @@ CLOSED_KEPT_MS: Final = 30 * 86_400_000  # of the node's own running time, see `
 CLOSED_KEPT_MAX: Final = 10_000  # the note of the crawl forgotten first is dropped for another one
 _CLOSED = b"\x00closed"
 _RAN_KEY = b"\x00ran"
+_UNWRITTEN = "unwritten"  # beside the fields of a crawl's record
 
 
 def check_format(txn: Txn) -> None:
@@ -154,6 +155,21 @@ def set_ended(txn: Txn, crawl: bytes, ended: str) -> None:
     assert value is not None, "a crawl that ends has a record"
     fields = {name: value for name, value in unpack(value).items() if name != "maker"}  # who has not said this
     txn.put(key, pack({**fields, "ended": ended}))
+
+
+def set_unwritten(txn: Txn, crawl: bytes, unwritten: bool) -> None:
+    """Note whether a node of a swarm has yet to write its outputs of a crawl that it has begun to run."""
+    key = keys.key(keys.CRAWL, crawl)
+    value = txn.get(key)
+    fields: dict[str, Any] = {} if value is None else unpack(value)
+    if value is not None and fields.get(_UNWRITTEN, False) != unwritten:
+        txn.put(key, pack({**fields, _UNWRITTEN: unwritten}))
+
+
+def unwritten(txn: Txn) -> list[bytes]:
+    """The crawls that this node has begun to run, and of which it has not written its outputs since."""
+    found = txn.scan(keys.CRAWL, keys.after(keys.CRAWL))
+    return [key[len(keys.CRAWL) :] for key, value in found if unpack(value).get(_UNWRITTEN)]
 
 
 def forget(txn: Txn, crawl: bytes, limit: int) -> int:

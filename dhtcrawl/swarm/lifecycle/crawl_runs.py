@@ -1,7 +1,8 @@
 """The crawls that run at one node: what starts, holds and ends them.
 
 A crawl that has not ended, by its record, runs here. When its record says that it has, the run ends and writes what
-this node has of it. Work that is left here opens the crawl again (`dhtcrawl.swarm.lifecycle.reopen_check`).
+this node has of it. Where the node was killed before it had, a run that begins nothing does so, once the node knows
+again what is its own. Work that is left here opens the crawl again (`dhtcrawl.swarm.lifecycle.reopen_check`).
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class _Runs:
     def __init__(self) -> None:
         self.now: dict[bytes, RunningHere] = {}
         self.counted: dict[bytes, CrawlCounters] = {}
+        self.unwritten: list[bytes] = []  # crawls of which the node did not come to write what it has
 
     def begin(self, crawl: bytes, run: RunningHere) -> None:
         self.now[crawl] = run
@@ -158,12 +160,14 @@ class CrawlRuns:
         for run in self._ran.now.values():
             yield run.counters
 
-    async def load(self, start: StartRun) -> None:
+    async def load(self, start: StartRun, unwritten: Iterable[bytes] = ()) -> None:
         """Go on with the crawls in the store, and start those that come from here on; until then they are only known.
 
-        `start(record)` makes and starts the run of a crawl; `changed` tells the run of a newer record.
+        `start(record)` makes and starts the run of a crawl; `changed` tells the run of a newer record. Those that are
+        `unwritten` run also where they have ended.
         """
         self._start = start
+        self._ran.unwritten = list(unwritten)
         await self.records.load()
         for record in self.records:
             await self._begin(record)
@@ -189,6 +193,10 @@ class CrawlRuns:
         self._settled = view
         for run in self._ran.now.values():
             run.settle(view)
+        if view is not None:
+            unwritten, self._ran.unwritten = self._ran.unwritten, []
+            for crawl in unwritten:
+                self._group.create_task(self._write_up(crawl))
         for record in self.records:
             self._reopen_check.at(record.crawl_id)
 
@@ -276,9 +284,17 @@ class CrawlRuns:
             self._over_here.add(record.crawl_id)
         run.changed(record)
 
-    async def _begin(self, record: CrawlRecord) -> None:
+    async def _write_up(self, crawl: bytes) -> None:
+        """Have what this node has of a crawl written that has ended; of one that goes on it is at its end."""
+        record = self.records.get(crawl)
+        if record is not None and record.ended:
+            await self._begin(record, ended=True)
+
+    async def _begin(self, record: CrawlRecord, *, ended: bool = False) -> None:
         crawl, start = record.crawl_id, self._start
-        if start is None or self._life.stopping or record.ended or crawl in self._ran.now or crawl in self._starting:
+        if start is None or self._life.stopping or crawl in self._ran.now or crawl in self._starting:
+            return
+        if record.ended and not ended:
             return
         self._starting[crawl] = None
         try:
