@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from storage.stores import CRAWL, SPEC
 
+from dhtcrawl.keyspace import url_key
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.sim.keys import SimKey
@@ -53,12 +54,20 @@ class Side:
         self.told: list[Bequest] = []
         self.run: Any = None  # of the crawl
         self.limit_bytes = math.inf  # of the disk
+        self.known: list[Bequest] = []  # by the crawl's record
 
     def adoption(self, peers: FakePeers) -> Adoption:
         committer = LoopCommitter(GroupRunner(self.engine, sync=False))
         return Adoption(peers, committer, lambda crawl: self.archive, self, self.run_of, self.disk_used)
 
     # What the crawl's record says
+
+    def get(self, crawl: bytes) -> CrawlRecord:
+        left = {each.name: each.packed() for each in self.known}
+        return CrawlRecord(crawl, SPEC, bytes(16), bequests=left)
+
+    async def catch_up_with(self, node: bytes, crawl: bytes) -> bool:
+        return node == LEAVER or bool(self.known)
 
     def bequest_to(self, crawl: bytes, heir: bytes) -> Bequest | None:
         return bequest(heir=heir) if crawl == CRAWL else None
@@ -121,16 +130,29 @@ async def adopt(leaver: Side, heir: Side, copies: bool = False, **calls: Callabl
         return await adoption.on_adopt(LEAVER, left(copies))
 
 
+def url(number: int) -> str:
+    return f"http://a.example/{number}"
+
+
+def page(number: int, owner: bytes = LEAVER, **fields: Any) -> bytes:
+    """The record of a page whose body lies in a file of `owner`."""
+    found = {
+        "url": url(number), "status": 200, "depth": 1, "referrer": None, "bytes": 9, "payload_digest": "sha256:0",
+        "mime": "text/html", "fetched_at": "2026-11-25T12:00:00.000Z", "place": [owner.hex(), name_of(owner), 5, 90],
+    }  # fmt: skip
+    return pack(found | fields)
+
+
 def leaving() -> Side:
     side = Side()
     side.file(name_of(LEAVER), bytes(range(250)))
     side.file(name_of(LEAVER, 1), b"more")
     side.put(keys.COUNTERS, b"", pack({"pages": 7}))
     for number in range(50):
-        key = number.to_bytes(20, "big")
-        side.put(keys.PAGE, key, pack({"url": str(number)}))
+        key = url_key(url(number))
+        side.put(keys.PAGE, key, page(number))
         side.put(keys.LINKS, key, bytes(20 * number))
-        side.put(keys.SKIPPED, key, b"skipped")
+        side.put(keys.SKIPPED, key, pack([url(number), "robots", ""]))
     return side
 
 
@@ -148,8 +170,9 @@ async def test_copies_of_others_pages_come_over_only_where_there_are_any() -> No
     leaver, heir, other = leaving(), Side(), Side()
     copies = f"{CRAWL.hex()[:12]}-{LEAVER.hex()[:12]}-c00000.warc.gz"
     leaver.file(copies, b"copies")
-    key = bytes(20)
-    for kind, value in zip(keys.COPIES, (pack({"url": "a"}), bytes(20 * 100), bytes(40)), strict=True):
+    key = url_key(url(99))
+    copy = page(99, copy=True, place=[LEAVER.hex(), copies, 0, 6])
+    for kind, value in zip(keys.COPIES, (copy, bytes(20 * 100), bytes(40)), strict=True):
         leaver.put(kind, key, value)
     assert await adopt(leaver, heir, copies=True) == Done()
     for kind in (*keys.COPIES, keys.ARCHIVE, keys.PAGE):
@@ -227,7 +250,7 @@ async def test_what_would_reach_the_heirs_disk_limit_is_refused() -> None:
 
 async def test_what_the_heir_fetched_itself_stays_as_it_is() -> None:
     leaver, heir = leaving(), Side()
-    key = (3).to_bytes(20, "big")
+    key = url_key(url(3))
     heir.put(keys.PAGE, key, b"its own")
     await adopt(leaver, heir)
     assert heir.rows(keys.PAGE)[key] == b"its own"
@@ -236,6 +259,7 @@ async def test_what_the_heir_fetched_itself_stays_as_it_is() -> None:
 async def test_files_that_were_the_heirs_own_are_not_touched() -> None:
     """It left once, came back, and now whoever had its pages leaves in turn."""
     leaver, heir = leaving(), Side()
+    heir.known = [bequest(LEFT_TO, LEAVER)]
     leaver.file(name_of(node(0)), b"as it was")
     heir.archive.files[name_of(node(0))] = bytearray(b"as it was, and has grown since")  # not committed yet
     assert await adopt(leaver, heir) == Done()
@@ -314,6 +338,22 @@ async def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> Non
                 (b"short", pack({"pages": 7})),
             )
         ),
+        *(
+            {"export_rows": lambda args, at=at, row=row: {"rows": (row,) * (args["kind"] == at), "cursor": None}}
+            for at, row in (
+                (keys.PAGE, (url_key(url(1)), b"no record")),
+                (keys.PAGE, (url_key(url(1)), b"")),
+                (keys.PAGE, (url_key(url(2)), page(1))),
+                (keys.PAGE, (url_key(url(1)), page(1, fetched_at="now"))),
+                (keys.PAGE, (url_key(url(1)), pack({"url": url(1)}))),
+                (keys.PAGE, (url_key(url(1)), page(1, place=[LEAVER.hex(), "../x", 0, 9]))),
+                (keys.PAGE, (url_key(url(1)), page(1, title="x" * (200 << 10)))),
+                (keys.LINKS, (b"short", bytes(20))),
+                (keys.LINKS, (url_key(url(1)), bytes(21))),
+                (keys.SKIPPED, (url_key(url(1)), b"skipped")),
+                (keys.EXTRA, (b"x" * 8, page(1))),
+            )
+        ),
         {"export_chunk": lambda args: {"data": b""}},
         {"export_chunk": lambda args: Refused("no-file")},
     ]
@@ -323,6 +363,42 @@ async def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> Non
         assert isinstance(await adopt(leaving(), heir, **calls), Refused), calls
         assert heir.archive.files[name_of(node(0))] == b"own"
         assert heir.told == []
+
+
+@pytest.mark.parametrize("rows", [((b"short", b""),), ((bytes(20), bytes(21)),), ((bytes(20), bytes(20 * 65)),)])
+async def test_a_list_of_copies_that_is_none_is_refused(rows: tuple[tuple[bytes, bytes], ...]) -> None:
+    calls = {"export_rows": lambda args: {"rows": rows if args["kind"] == keys.HOLDERS else (), "cursor": None}}
+    heir = Side()
+    assert isinstance(await adopt(Side(), heir, copies=True, **calls), Refused)
+    assert heir.rows(keys.HOLDERS) == {}
+
+
+async def test_of_a_node_that_did_not_leave_it_its_pages_the_leaver_gives_none() -> None:
+    """Else it could put any bytes where the heir will look for the pages of a third node, or of its own."""
+    leaver, heir, other = leaving(), Side(), node(3)
+    left = Side()
+    left.known = [bequest(other, LEAVER)]
+    leaver.file(name_of(other), b"any bytes")
+    stray = {kind: url_key(url(70 + number)) for number, kind in enumerate((keys.PAGE, keys.COPY))}
+    for number, (kind, key) in enumerate(stray.items()):
+        leaver.put(kind, key, page(70 + number, other))
+        leaver.put(keys.LINKS if kind == keys.PAGE else keys.COPY_LINKS, key, bytes(40))
+    for side in (heir, left):
+        assert await adopt(leaver, side, copies=True) == Done()
+        is_left = side is left
+        assert (name_of(other) in side.archive.files) is is_left
+        for kind, key in stray.items():
+            assert (key in side.rows(kind)) is is_left
+            assert (key in side.rows(keys.LINKS if kind == keys.PAGE else keys.COPY_LINKS)) is is_left
+        assert len(side.rows(keys.PAGE)) == 50 + is_left
+
+
+async def test_nothing_is_taken_from_a_leaver_that_does_not_tell_who_left_it_what() -> None:
+    heir, peers = Side(), FakePeers(view_of([0, 1, 2]))
+    peers.calls = leaving().calls()
+    refused = await heir.adoption(peers).on_adopt(node(2), left(leaver=node(2)))
+    assert isinstance(refused, Refused)
+    assert (refused.reason, heir.archive.files, heir.told) == ("not-adopted", {}, [])
 
 
 @pytest.mark.parametrize(
@@ -354,6 +430,7 @@ async def test_a_leaver_sends_what_it_has_signed_for_each_heir_and_none_of_a_cra
 async def test_who_is_asked_again_while_it_takes_has_everything_once() -> None:
     """The leaver lost its connection and does not know; and another that leaves was heir to the same files."""
     leaver, heir = leaving(), Side()
+    heir.known = [bequest(heir=node(2))]
     peers = FakePeers(view_of([0, 1, 2]))
     peers.calls = leaver.calls()
     adoption = heir.adoption(peers)

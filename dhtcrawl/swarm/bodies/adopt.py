@@ -8,12 +8,14 @@ is the leaving node's bequest, which that has signed and sent with its call: nob
 
 Files keep their names, which begin with the id of the node that wrote them, and records still name that node as the one
 that fetched them; the crawl's record says which node has them now. So nothing that points at a body has to change.
+
+What comes is checked as by who gathers (`dhtcrawl.storage.collect.foreign`), since a record that cannot be read ends
+the node that has it. What the leaving node has of others that did not leave it their pages is passed over.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -29,15 +31,16 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.archive.archive import lengths
-from dhtcrawl.storage.archive.names import COPIES
+from dhtcrawl.storage.collect import foreign
 from dhtcrawl.storage.collect.export import Row
 from dhtcrawl.storage.collect.facts import Unreachable
-from dhtcrawl.storage.collect.foreign import BadRow
+from dhtcrawl.storage.collect.foreign import BadRow, NotLeft, Origin
 from dhtcrawl.storage.collect.transfer import bring_bytes, whole_rows
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.bequests import Bequest
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.counters import told
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, left_to
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
@@ -50,7 +53,8 @@ from dhtcrawl.swarm.calls.words import Done
 # In this order: what refers to a body comes after the body.
 KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)
 KINDS_OF_COPIES = (keys.COPY_LINKS, keys.COPY)  # where a crawl makes copies; after them, who has those of the pages
-_FILE = re.compile(rf"[0-9a-f]{{12}}-{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
+HOLDERS_MAX = 64  # of a page; a crawl makes 16 copies at most
+_LINKS_OF = {keys.PAGE: keys.LINKS, keys.COPY: keys.COPY_LINKS}
 
 
 class _NoRoom(Exception):
@@ -65,8 +69,22 @@ class _Missing(NamedTuple):
     length: int  # of the file
 
 
+class _Leaver(NamedTuple):
+    """The node that leaves, and how long the task keys of the crawl are."""
+
+    node: bytes
+    origin: Origin
+    key_width: int
+
+
 class Bequests(Protocol):
     """Who is whose heir, by the records of crawls."""
+
+    def get(self, crawl: bytes) -> CrawlRecord | None: ...
+
+    async def catch_up_with(self, node: bytes, crawl: bytes) -> bool:
+        """Learn what the record of another node has more; whether it answered."""
+        ...
 
     def bequest_to(self, crawl: bytes, heir: bytes) -> Bequest | None: ...
 
@@ -160,9 +178,10 @@ class Adoption:
         self._taking.append(end)
         try:
             async with end, self._one_by_one[crawl]:
-                await self._take_files(node, source, crawl)
+                leaver = await self._leaver(node, crawl)
+                await self._take_files(leaver, source, crawl)
                 for kind in kinds:
-                    await self._take_rows(node, source, crawl, kind)
+                    await self._take_rows(leaver, source, crawl, kind)
                 if args.copies:
                     await self._take_holders(node, source, crawl)
                 await self._take_counters(node, source, crawl)
@@ -176,12 +195,21 @@ class Adoption:
             self._taken.set()
         return Done()
 
-    async def _take_files(self, node: bytes, source: PeerSource, crawl: bytes) -> None:
-        prefix, files = f"{crawl.hex()[:12]}-", await source.files(node)
+    async def _leaver(self, node: bytes, crawl: bytes) -> _Leaver:
+        """Whose pages may come from a node: it knows best who left it theirs, and has their signed words."""
+        answered, record = await self._bequests.catch_up_with(node, crawl), self._bequests.get(crawl)
+        if not answered or record is None:
+            raise BadRow("does not tell the crawl's record")
+        origin = Origin(crawl, node.hex(), record.spec.key_of, left_to(record, node.hex()))
+        return _Leaver(node, origin, record.spec.keys.width)
+
+    async def _take_files(self, leaver: _Leaver, source: PeerSource, crawl: bytes) -> None:
+        node, origin, _ = leaver
+        files = [file for file in await source.files(node) if not foreign.is_file_not_left(origin, file[0])]
         for name, _ in files:
-            if not (name.startswith(prefix) and _FILE.fullmatch(name[len(prefix) :])):
+            if not foreign.is_archive_file(origin, name):
                 raise BadRow(f"{name[:80]!r} is no name of an archive file")
-        own = f"{prefix}{self._peers.node_id.hex()[:12]}-"
+        own = f"{crawl.hex()[:12]}-{self._peers.node_id.hex()[:12]}-"
         # Our own, which `node` took once as our heir, are no shorter here, and open.
         files = [file for file in files if not file[0].startswith(own)]
         find: Any = partial(_missing, crawl=crawl, archive=self._archive_of(crawl), files=files)
@@ -213,10 +241,10 @@ class Adoption:
         finally:
             await self._committer.submit(partial(_put_away, file=file, crawl=crawl, archive=archive))
 
-    async def _take_rows(self, node: bytes, source: PeerSource, crawl: bytes, kind: bytes) -> None:
-        async for rows in whole_rows(partial(source.rows, node, kind), kind):
+    async def _take_rows(self, leaver: _Leaver, source: PeerSource, crawl: bytes, kind: bytes) -> None:
+        async for rows in whole_rows(partial(source.rows, leaver.node, kind), kind):
             await self._need_room(crawl)
-            await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=rows, node=node))
+            await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=rows, leaver=leaver))
 
     async def _take_holders(self, node: bytes, source: PeerSource, crawl: bytes) -> None:
         """Take the lists of who has copies of the pages: what has too few of them is this node's to copy, and to count.
@@ -269,17 +297,50 @@ def _put_away(txn: Txn, *, file: AppendFile, crawl: bytes, archive: Directory) -
         archive.remove(file.name)
 
 
-def _put(txn: Txn, *, crawl: bytes, kind: bytes, rows: Sequence[Row], node: bytes) -> None:
+def _put(txn: Txn, *, crawl: bytes, kind: bytes, rows: Sequence[Row], leaver: _Leaver) -> None:
     for suffix, value in rows:
         full = kind + crawl + suffix
         held = txn.get(full)
+        try:
+            _check(leaver, kind, suffix, value)
+        except NotLeft:
+            if held is None:
+                txn.delete(_LINKS_OF.get(kind, kind) + crawl + suffix)  # which came before
+            continue
         # What this node fetched itself is not overwritten.
-        if held is None or (held != value and _is_news(txn, crawl, kind, suffix, value, node)):
+        if held is None or (held != value and _is_news(txn, crawl, kind, suffix, value, leaver.node)):
             txn.put(full, value)
 
 
+def _check(leaver: _Leaver, kind: bytes, suffix: bytes, value: bytes) -> None:
+    """Check that a row is one that the outputs of a crawl, and other nodes, can have.
+
+    Raises:
+        BadRow: it is not; `NotLeft` where it is of a node that did not leave it to the sender.
+    """
+    match kind:
+        case keys.PAGE | keys.COPY:
+            foreign.read_page(leaver.origin, suffix, value)
+        case keys.EXTRA:
+            foreign.read_extra(leaver.origin, suffix, value)
+        case keys.SKIPPED:
+            foreign.read_skipped(suffix, value)
+        case _:
+            foreign.read_task_key(suffix)
+            if len(value) % leaver.key_width:
+                raise BadRow("sent link keys that are none")
+
+
 def _put_holders(txn: Txn, crawl: bytes, rows: Sequence[Row], wanted: int) -> int:
-    """Note who has copies of pages that are new here; by how much the number of those with too few grew."""
+    """Note who has copies of pages that are new here; by how much the number of those with too few grew.
+
+    Raises:
+        BadRow: a row is none.
+    """
+    for suffix, value in rows:
+        foreign.read_task_key(suffix)
+        if len(value) % KEY_BYTES or len(value) > HOLDERS_MAX * KEY_BYTES:
+            raise BadRow("sent a list of copies that is none")
     new = [(suffix, value) for suffix, value in rows if txn.get(keys.HOLDERS + crawl + suffix) is None]
     for suffix, value in new:
         txn.put(keys.HOLDERS + crawl + suffix, value)
