@@ -47,7 +47,8 @@ _FIELD_PATTERNS: Final = {
     _STANDS_FOR["page"]: ("(?P<page>0|[1-9][0-9]{0,9}+)", "(?P=page)"),
 }
 _UNCLEAR: Final = re.compile("{query}[%s]|{page}(?:[0-9]|{query})".format(**_STANDS_FOR) % _QUOTED)
-_QUOTED_SITE: Final = "(?P<site>(?:[a-z0-9.-]|%3A)+)"
+# As long as a site may be: where an engine says it twice, each length would be compared with what follows.
+_QUOTED_SITE: Final = f"(?P<site>(?:[a-z0-9.-]|%3A){{1,{TEXT_CHARS_MAX}}})"
 
 
 class Search(NamedTuple):

@@ -18,7 +18,16 @@ from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.crawl.seed_links import LINKS_A_PART, seed_parts
 from dhtcrawl.keyspace import placement, search_key, url_key
-from dhtcrawl.searches import RESULTS_MAX, Search, SearchEngine, Searches, Wanted, read_searches
+from dhtcrawl.searches import (
+    NO_SITE,
+    RESULTS_MAX,
+    TEXT_CHARS_MAX,
+    Search,
+    SearchEngine,
+    Searches,
+    Wanted,
+    read_searches,
+)
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, NotARecord, from_wire, to_wire
@@ -230,6 +239,16 @@ def test_one_node_has_all_pages_of_an_engine_about_a_site_and_others_lie_by_thei
         assert placement(crawl.key_of(url)) == search_key(SEARCHES.engines[place].name, site)
     assert placement(crawl.key_of(SEEDS[0])) == url_key(SEEDS[0])
     assert spec("url").key_of(URLS[0]) == url_key(URLS[0])
+
+
+def test_what_is_longer_than_any_site_is_none_and_is_not_compared_with_itself() -> None:
+    searches = Searches((SearchEngine("e", "http://e.example/{query}", site="{site}{site}"),))
+
+    def place(site_chars: int) -> bytes | None:
+        return searches.place_of(f"http://e.example/milk+{'a' * (2 * site_chars)}", "e.example")
+
+    assert place(TEXT_CHARS_MAX) == search_key("e", "a" * TEXT_CHARS_MAX)
+    assert place(TEXT_CHARS_MAX + 1) == search_key("e", NO_SITE)
 
 
 def test_a_crawl_is_told_with_its_searches_and_is_another_one_without_them() -> None:
