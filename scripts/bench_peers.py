@@ -38,7 +38,7 @@ from peer_bench import crawlers, measure, sites
 from peer_bench.crawlers import Crawler
 from peer_bench.report import STARTUP, TARGETS, US, Run, Runs, markdown, plot, rows_of
 from peer_bench.sites import Answers, Site, SiteServer
-from web_server import free_port
+from web_server import NGINX, free_port
 
 SITES = ("generated", "cppreference", "postgresql")
 REAL = {
@@ -157,8 +157,26 @@ def chosen(names: str | None, known: Sequence[str], what: str) -> list[str]:
     return some
 
 
+def runs_in(file: str) -> list[Run]:
+    """What an earlier --json has.
+
+    Raises:
+        SystemExit: it cannot be read, or is none of this benchmark.
+    """
+    try:
+        return [Run(**run) for run in json.loads(Path(file).read_text("utf-8"))["runs"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"bench: --add {file}: holds no runs of this benchmark ({error})") from None
+
+
 def run_all(args: argparse.Namespace, who: Sequence[Crawler]) -> list[Run]:
-    """The rounds that were asked for."""
+    """The rounds that were asked for.
+
+    Raises:
+        SystemExit: nginx is missing.
+    """
+    if NGINX is None:
+        raise SystemExit("bench: nginx is missing: apt-get install nginx-light")
     on_tmpfs = TMPFS if TMPFS.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="bench-peers-", dir=on_tmpfs) as temporary, ExitStack() as stack:
         home = Path(temporary)
@@ -213,7 +231,7 @@ def main(argv: list[str] | None = None) -> int:
     for crawler in who:
         if crawler.missing and args.rounds:
             print(f"{crawler.name} is left out: {crawler.missing}; see --install", file=sys.stderr)
-    earlier = [Run(**run) for file in args.add for run in json.loads(Path(file).read_text())["runs"]]
+    earlier = [run for file in args.add for run in runs_in(file)]
     new = run_all(args, [crawler for crawler in who if not crawler.missing]) if args.rounds else []
     return report([*earlier, *new], args, {name: crawler.writes for name, crawler in everyone.items()})
 

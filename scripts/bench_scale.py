@@ -67,6 +67,7 @@ import ended
 import scale_hosts
 import scale_report
 import scale_settled
+from policy_bench.lab import Unavailable
 from scale_nodes import RealSample, Trial, as_json
 from scale_nodes import run as run_real
 from scale_swarms import Sample, Spent, note, run
@@ -249,7 +250,7 @@ def real(args: argparse.Namespace) -> int:
                     trial = Trial(nodes, pages, policy=policy, key=key, **more)
                     note(f"{nodes} real nodes, {pages} pages each, {policy}, by {key}")
                     with tempfile.TemporaryDirectory(prefix="bench-scale-") as home:
-                        samples.setdefault((policy, key, nodes), []).append(run_one(trial, Path(home)))
+                        samples.setdefault((policy, key, nodes), []).append(_ran(run_one, trial, Path(home)))
     rows = scale_report.rows_of(samples)
     benchmark.print_table(rows, " ")
     if args.plot:
@@ -257,6 +258,13 @@ def real(args: argparse.Namespace) -> int:
     if args.csv:
         Path(args.csv).write_text(scale_report.csv_text(samples))
     return benchmark.finish(rows, args.json, runs=[as_json(sample) for some in samples.values() for sample in some])
+
+
+def _ran(run_one: Callable[[Trial, Path], RealSample], trial: Trial, home: Path) -> RealSample:
+    try:
+        return run_one(trial, home)
+    except Unavailable as error:
+        raise SystemExit(f"bench: --share {trial.share:g}: {error}") from None
 
 
 def _where(args: argparse.Namespace) -> tuple[Callable[[Trial, Path], RealSample], list[int]]:

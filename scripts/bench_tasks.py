@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
@@ -91,12 +92,19 @@ class Node:
         self.address, self.admin, self.id = said["address"], said["admin"], said["node"]
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """What its admin answers below /api/v1."""
+        """What its admin answers below /api/v1.
+
+        Raises:
+            SystemExit: it refuses.
+        """
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://{self.admin}/api/v1/{path}", data=data, method=method)
         request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise SystemExit(f"bench: a node refuses {path}: {error.read().decode('utf-8', 'replace')}") from None
 
     @property
     def cpu_s(self) -> float:

@@ -204,7 +204,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Records what a release says on the wire and leaves on the disk.")
     parser.add_argument("directory", type=Path, help="such as tests/data/0.1.0; it is made")
     target = parser.parse_args().directory
-    target.mkdir(parents=True)
+    try:
+        target.mkdir(parents=True)
+    except OSError as error:
+        parser.error(f"{target} cannot be made ({error.strerror}); name another directory")
     with overheard() as heard:
         swarm = Simulated(NODES, PAGES_EACH, SEED)
         took([swarm], Simulated.join)

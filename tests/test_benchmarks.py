@@ -9,9 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from email.message import Message
+from io import BytesIO
 from pathlib import Path
 from statistics import median
+from types import ModuleType
 from typing import Any
+from urllib.error import HTTPError
 
 import bench_churn
 import bench_frames
@@ -26,9 +30,11 @@ import bench_tasks
 import benchmark
 import ended
 import pytest
+import record_release
 import two_versions
 import web_server
 from peer_bench import report as peer_report
+from policy_bench.lab import Unavailable
 
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 
@@ -223,6 +229,55 @@ def test_a_site_is_served_from_a_directory_of_where_the_benchmark_is_run(
     monkeypatch.setattr(web_server.WebServer, "__init__", lambda *_: None)
     web_server.Nginx(tmp_path / "home", Path("site"))
     assert f"root {tmp_path / 'site'};" in (tmp_path / "home" / "nginx.conf").read_text()
+
+
+def test_a_share_of_a_core_that_the_machine_does_not_give_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(trial: object, home: Path) -> None:
+        raise Unavailable("cgroups cannot be made here: Permission denied")
+
+    monkeypatch.setattr(bench_scale, "run_real", run)
+    with pytest.raises(SystemExit, match=r"^bench: --share 0.05: cgroups cannot be made here: Permission denied$"):
+        bench_scale.main(["--real", "1", "--share", "0.05"])
+
+
+@pytest.mark.parametrize("script", [bench_peers, bench_rules], ids=lambda script: script.__name__)
+def test_a_web_server_that_is_missing_is_told(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "NGINX", None)
+    monkeypatch.setattr(sys, "argv", [script.__name__])
+    with pytest.raises(SystemExit, match=r"^bench: nginx is missing: apt-get install nginx-light$"):
+        script.main()
+
+
+def test_what_a_node_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise HTTPError(
+            "http://127.0.0.1/", 400, "Bad Request", Message(), BytesIO(b"crawl.policy is 'x'; use one of xor")
+        )
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    node = object.__new__(bench_tasks.Node)
+    node.admin = "127.0.0.1:8469"
+    with pytest.raises(SystemExit, match=r"^bench: a node refuses crawls: crawl.policy is 'x'; use one of xor$"):
+        node.ask("POST", "crawls", {})
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", '{"rows": []}', '{"runs": [{"site": "x"}]}'])
+def test_a_file_without_earlier_runs_is_told(text: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(SystemExit, match=r"^bench: --add .*rows.json: holds no runs of this benchmark \("):
+        bench_peers.main(["--rounds", "0", "--add", str(file)])
+
+
+def test_what_a_release_left_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["record_release.py", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended_with:
+        record_release.main()
+    assert ended_with.value.code == 2
+    assert f"{tmp_path} cannot be made (File exists); name another directory" in capsys.readouterr().err
 
 
 def test_sizes_are_numbers_with_commas() -> None:
