@@ -14,8 +14,8 @@ The links of a long page are resolved some at a time, so that the loop has its t
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from types import coroutine
 from typing import NamedTuple
 
 from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Analysis, Unparsed
@@ -129,7 +129,7 @@ class Discovery:
         while True:
             page, scopes = _Reading(url, analysis.base, depth), self._scopes
             for _ in self._steps(analysis, page):
-                await asyncio.sleep(0)
+                await _a_turn()
             if scopes == self._scopes:  # else some may have been refused that are followed now
                 return self._found(page)
 
@@ -246,3 +246,9 @@ class Discovery:
         key = self._spec.key_of(target)
         # A redirect is part of following one link: the depth stays.
         return Found([Link(key, target, depth, url, hops + 1, seed)], key, [], target, alias)
+
+
+@coroutine
+def _a_turn() -> Generator[None]:
+    """Others have their turn: a bare yield says so to whatever loop runs this."""
+    yield

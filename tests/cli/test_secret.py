@@ -112,7 +112,7 @@ def test_a_link_stays_one_and_the_file_that_it_leads_to_changes(here: Here, tmp_
     assert here("ban", "ab" * 20, "--secret-file", link).code == 0
     assert link.is_symlink()
     ring = parse_ring(file.read_text(), "here")
-    assert (len(ring.keys), ring.banned) == (2, {b"\xab" * 20})
+    assert (len(ring.keys), ring.banned) == (2, frozenset({b"\xab" * 20}))
 
 
 def test_a_file_that_was_changed_by_hand_is_not_rotated(here: Here, tmp_path: Path) -> None:

@@ -10,13 +10,12 @@ import pytest
 
 from dhtcrawl.config import load
 from dhtcrawl.errors import StorageFull
-from dhtcrawl.node import single
 from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage.outputs.outputs import PAGES_FILE, SKIPPED_FILE, OutputCounters, OutputDirs
+from dhtcrawl.storage.outputs.outputs import PAGES_FILE, SKIPPED_FILE, OutputCounters, OutputDirs, write_outputs
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.crawl_record import COMPLETE
 from dhtcrawl.storage.store.txn import Txn
@@ -38,7 +37,7 @@ async def test_what_a_node_did_not_come_to_write_of_an_ended_crawl_it_writes_whe
 ) -> None:
     config = load(flags={"crawl.delay_s": "0", "crawl.depth": 3})
     web = SimWeb(1, WebShape(hosts=3, pages=30, flaky=0.0))
-    real, written = single.write_outputs, list[OutputDirs]()
+    real, written = write_outputs, list[OutputDirs]()
 
     def write(txn: Txn, crawl: bytes, dirs: OutputDirs, **kwargs: Any) -> OutputCounters:
         written.append(dirs)
@@ -46,7 +45,7 @@ async def test_what_a_node_did_not_come_to_write_of_an_ended_crawl_it_writes_whe
             raise StorageFull("cannot write pages.jsonl: no space left on the disk")
         return real(txn, crawl, dirs, **kwargs)
 
-    monkeypatch.setattr(single, "write_outputs", write)
+    monkeypatch.setattr("dhtcrawl.node.single.write_outputs", write)
     async with asyncio.TaskGroup() as group:
         swarm = SimSwarm(group, 1, config, web, Trace(asyncio.get_running_loop().time))
         hosts = [swarm.add() for _ in range(3)]

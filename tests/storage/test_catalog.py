@@ -264,6 +264,7 @@ def test_a_crawl_is_unwritten_until_its_outputs_are_whatever_is_learned_of_it_me
     store.run(lambda txn: catalog.merge_in(txn, replace(crawl(IDS[0]), version=7, ended="complete")))
     assert store.run(catalog.unwritten) == [IDS[0]]
     record = store.run(partial(catalog.get_crawl, crawl=IDS[0]))
+    assert record is not None
     assert (record.version, record.ended) == (7, "complete")
     for _ in range(2):
         store.run(partial(catalog.set_unwritten, crawl=IDS[0], unwritten=False))

@@ -53,7 +53,7 @@ class CrawlAnswers(Answers):
     async def submit(self, spec: CrawlSpec) -> dict[str, Any]:
         if not self._swarm.ready.is_set():
             raise ApiError(503, "the node has not joined yet; try again in a moment")
-        if self._swarm.crawls.full:
+        if len(self._swarm.crawls.ids()) >= CRAWLS_MAX:
             raise ApiError(
                 409,
                 f"{CRAWLS_MAX:,} crawls are known here, and no node of the swarm would take a further one; have each"

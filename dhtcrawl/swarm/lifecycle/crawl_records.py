@@ -55,6 +55,24 @@ ASKERS_MAX = 4_096  # for whom they are counted; then all counts begin again
 PULLS_MAX = 16  # of one record in a row, whose version is far above the one that is known
 
 
+class _Tellers:
+    """How many new crawls each node has told lately."""
+
+    def __init__(self) -> None:
+        self._told: dict[bytes, tuple[float, float]] = {}  # by node: how many count, and when that was so
+
+    def may_tell(self, asker: bytes) -> bool:
+        """Whether a node may tell a new crawl, which counts then. One that begins learns what there is by asking."""
+        now = asyncio.get_running_loop().time()
+        told, at = self._told.get(asker, (0.0, now))
+        told = max(0.0, told - (now - at) / TOLD_AGAIN_S)
+        may = told + 1 <= TOLD_MAX
+        self._told[asker] = told + may, now
+        if len(self._told) > ASKERS_MAX:
+            self._told.clear()
+        return may
+
+
 @loop_state
 class CrawlRecords:
     """Keeps the record of each crawl, and tells it to other nodes; each of `on_change` is called with a newer one."""
@@ -67,7 +85,7 @@ class CrawlRecords:
         self._committer = committer
         self._records: dict[bytes, CrawlRecord] = {}
         self._named: dict[bytes, tuple[frozenset[str], CrawlRecord | None]] = {}  # who took part, by which record
-        self._told: dict[bytes, tuple[float, float]] = {}  # by node: how many count, and when that was so
+        self._tellers = _Tellers()
         self._packed: tuple[CrawlRecord, bytes] | None = None  # what was told last; to pack 20,000 seeds takes 13 ms
         self._delay_s: float | None = None  # the longest of crawls that have not ended; None: to be looked up
         self.leaps = 0  # records of peers whose versions were too far ahead, and were lowered
@@ -85,11 +103,6 @@ class CrawlRecords:
     def ids(self) -> list[bytes]:
         """The crawls that are known, sorted."""
         return sorted(self._records)
-
-    @property
-    def full(self) -> bool:
-        """Whether as many crawls are known as a node keeps: it takes none that others tell."""
-        return len(self._records) >= CRAWLS_MAX
 
     @property
     def running(self) -> bool:
@@ -262,7 +275,7 @@ class CrawlRecords:
                 return False  # a list that leads back would never end
             for crawl, digest in known:
                 ours = self._records.get(crawl)
-                if ours is None and self.full:
+                if ours is None and len(self._records) >= CRAWLS_MAX:
                     continue
                 if ours is None or ours.digest != digest:
                     await self._pull_one(node, crawl, met=True)
@@ -306,9 +319,9 @@ class CrawlRecords:
         record = self._sound(_parsed(args.record, known, view.ids if args.view == view_fingerprint(view) else ()))
         if record is None:
             raise BadArguments("record")
-        if record.crawl_id not in self._records and self.full:
+        if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:
             return Refused("full", f"{CRAWLS_MAX} crawls are known here")
-        if record.crawl_id not in self._records and not self._told_by(asker):
+        if record.crawl_id not in self._records and not self._tellers.may_tell(asker):
             return Refused("full", f"one node may tell {TOLD_MAX} new crawls at once")
         await self.hear(record, asker)
         await self._heard(record.crawl_id)
@@ -320,17 +333,6 @@ class CrawlRecords:
             return record
         log.info("a crawl record from a peer: crawl %s is not signed by its author", record.crawl_id.hex()[:12])
         return None
-
-    def _told_by(self, asker: bytes) -> bool:
-        """Whether a node may tell a new crawl, which counts then. One that begins learns what there is by asking."""
-        now = asyncio.get_running_loop().time()
-        told, at = self._told.get(asker, (0.0, now))
-        told = max(0.0, told - (now - at) / TOLD_AGAIN_S)
-        may = told + 1 <= TOLD_MAX
-        self._told[asker] = told + may, now
-        if len(self._told) > ASKERS_MAX:
-            self._told.clear()
-        return may
 
     def _on_list(self, _asker: bytes, args: calls.ListCrawls) -> calls.KnownCrawls:
         known = sorted(crawl for crawl in self._records if crawl > args.after)[: calls.CRAWLS_A_LIST]
