@@ -28,6 +28,7 @@ _SIZE_BYTES: Final = {
 _NUMBER: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 _NAME: Final = r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?"  # or IPv4; labels: RFC 1035, 2.3.4
 _ADDRESS: Final = re.compile(rf"(?:\[([0-9A-Fa-f:.]+)\]|({_NAME})):([0-9]{{1,5}})")
+_ENDS_IN_A_NUMBER: Final = re.compile(r"(?:^|\.)[0-9]+\.?$")  # which no name does (URL Standard, 3.5)
 _ADDRESS_HINT: Final = "use HOST:PORT, such as 127.0.0.1:8468 or [::1]:8468"
 
 
@@ -93,7 +94,7 @@ def parse_address(value: object) -> Address:
         except ValueError:
             raise ValueError(_ADDRESS_HINT) from None
         host = str(address.ipv4_mapped or address)
-    elif len(host) > HOST_CHARS_MAX:
+    elif len(host) > HOST_CHARS_MAX or (_ENDS_IN_A_NUMBER.search(host) and ip_of(host) is None):
         raise ValueError(_ADDRESS_HINT)
     return host, int(match[3])
 

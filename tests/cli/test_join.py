@@ -231,7 +231,7 @@ def test_on_loopback_the_admin_port_may_ask_for_a_token() -> None:
     [
         "8468", "127.0.0.1", "::1:8468", "[::1]", "[::1]:", "a b:1", "127.0.0.1:65536", "[g::]:1", "http://a:1", "a:1/",
         "a" * 254 + ":1", "[127.0.0.1]:1", "é.example:1", "-:-1",
-        "a..example:1", ".a.example:1", "a" * 64 + ".example:1",
+        "a..example:1", ".a.example:1", "a" * 64 + ".example:1", "999.0.0.1:1", "127.1:1", "192.0.2.7.:1", "0:1",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("option", ["--listen", "--bootstrap", "--advertise", "--admin"])
