@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import random
 import re
+from typing import Any
 
 import pytest
 from swarm.story import Story, a_world
@@ -15,6 +16,7 @@ from dhtcrawl.node.api import Api
 from dhtcrawl.spec import make_spec
 from dhtcrawl.standing import OWED
 from dhtcrawl.storage.store.crawl_record import RUNNING, STOPPING, changed, fits_the_wire, new_record
+from dhtcrawl.swarm.calls.explain import ExplainHost, ExplainUrl, Explanation
 from dhtcrawl.swarm.lifecycle import crawl_records
 from dhtcrawl.web.api import ApiError
 
@@ -169,3 +171,25 @@ async def test_a_node_that_knows_as_many_crawls_as_a_swarm_keeps_takes_no_furthe
             await api.submit(make_spec(["http://b.example/"], CrawlSettings()))
         assert refused.value.status == 409
         assert len(swarm.crawls.ids()) == 1
+
+
+@pytest.mark.parametrize("odd", [{}, [], ["x", {}]])
+async def test_a_member_that_answers_with_no_text_where_one_belongs_does_not_keep_back_what_the_others_say(
+    odd: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_world(pages=6, nodes=1) as world:
+        swarm = world.hosts[0].swarm
+        assert swarm is not None
+        api = Api(swarm, swarm.registry)
+        crawl = await world.crawl(world.spec)
+        said = {"state": "done", "page_at": odd, "referrer": odd, "as_gatekeeper": {"holder": odd, "waiting": [odd]}}
+        ask = swarm.peers.call
+
+        async def call(node: bytes, args: Any, **options: Any) -> Any:
+            explains = isinstance(args, ExplainUrl | ExplainHost)
+            return Explanation.parse(dict(said)) if explains else await ask(node, args, **options)
+
+        monkeypatch.setattr(swarm.peers, "call", call)
+        (told,) = await api.why(world.spec.seeds[0], crawl)
+        assert told["state"] == "done"
+        assert (await api.explain_host("a.example"))["gatekeeper"] == swarm.id.hex()

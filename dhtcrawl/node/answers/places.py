@@ -70,8 +70,8 @@ class PlaceAnswers(Answers):
         """What the owner of a URL says, with what its page is, from the node that has it."""
         members = {member.id.hex(): member.id for member in self._swarm.gossip.view.members}
         place = answer.get("page_at")
-        node = members.get(str(place))
-        if place is not None and node is None and place not in record.heirs:
+        node = members.get(place) if isinstance(place, str) else None
+        if isinstance(place, str) and node is None and place not in record.heirs:
             return answer | {"page_gone": True}
         value = None if node is None else await self._swarm.peers.call(node, ExplainUrl(record.crawl_id, url))
         if value is None or isinstance(value, Failure):
@@ -112,7 +112,7 @@ class PlaceAnswers(Answers):
             waiting = line.get("waiting")
             named = [line.get("holder"), *(waiting if isinstance(waiting, list | tuple) else ())]
         members = {member.id.hex(): member.id for member in self._swarm.gossip.view.members}
-        first = [members[name] for name in named if name in members]
+        first = [members[name] for name in named if isinstance(name, str) and name in members]
         nodes = [node for node in dict.fromkeys([*first, self._swarm.id, *members.values()]) if node != gatekeeper]
         answers = await answers_of(self._swarm.peers, nodes[:ASKERS_MAX], ExplainHost(host))
         return {node: answer.extra for node, answer in answers.items()}
