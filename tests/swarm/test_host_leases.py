@@ -355,6 +355,23 @@ async def test_a_gatekeeper_that_names_no_wait_is_not_asked_again_at_once() -> N
         assert await b.gate.robots(f"http://{host}", "bot") == RobotsWait(0.5)
 
 
+@pytest.mark.parametrize("grant", [(0, 4, 0, 1000), (10_000, 4, SPAN_MS_MAX, 1000), (10_000, 4, 0, SPAN_MS_MAX)])
+async def test_a_gatekeeper_whose_leases_are_of_no_use_is_not_asked_again_at_once(grant: tuple[int, ...]) -> None:
+    """The time that a lease lasts, its requests, the time until the first, and the delay between two."""
+    swarm, (a, b) = swarm_of(2)
+    host = swarm.host_of(A)
+
+    def answer(asker: bytes, call: Call, group: asyncio.TaskGroup) -> Any:
+        return Result({"answers": [[1, bytes(8), *grant]]} if call.name == "host_ask" else {"taken": b"\1"})
+
+    a.registry.answer = answer  # type: ignore[method-assign]
+    async with running(a.gate, b.gate):
+        waits = asyncio.create_task(b.fetch(host, 1.0, 9, Server()))
+        await asyncio.sleep(9.0)
+        waits.cancel()
+    assert len(swarm.calls("host_ask")) < 25
+
+
 async def test_who_waits_for_a_host_asks_the_new_gatekeeper_as_soon_as_there_is_one() -> None:
     swarm, (a, b, _) = swarm_of(3)
     host, server = swarm.host_of(C), Server()

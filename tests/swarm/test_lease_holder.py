@@ -469,8 +469,25 @@ def test_an_ask_that_could_not_be_sent_at_once_says_what_is_true_when_it_is(desk
 def test_an_answer_that_took_too_long_is_given_back_and_asked_for_again(desk: Desk) -> None:
     desk.clock.ready_at(1.0)
     (ask,) = desk.book.wishes(desk.now)
-    desk.book.granted(ask, grant(), desk.now, desk.now + USABLE_S)
+    asked_at, desk.now = desk.now, desk.now + USABLE_S
+    desk.book.granted(ask, grant(), asked_at, desk.now)
     assert len(desk.book.returns(desk.now)) == 1
+    asked_for_a_little_later(desk)
+
+
+def test_a_lease_under_which_no_request_may_begin_is_not_asked_for_again_at_once(desk: Desk) -> None:
+    """A bad gatekeeper may grant nothing else."""
+    desk.lease()
+    desk.clock.hold(desk.now, TTL_S, HELD)
+    assert desk.clock.ready_at(1.0) == math.inf
+    assert len(desk.book.returns(desk.now)) == 1
+    asked_for_a_little_later(desk)
+
+
+def asked_for_a_little_later(desk: Desk) -> None:
+    assert desk.book.wishes(desk.now) == []
+    before = desk.now
+    assert desk.next_thing() == pytest.approx(before + RETRY_S)
     assert len(desk.book.wishes(desk.now)) == 1
 
 

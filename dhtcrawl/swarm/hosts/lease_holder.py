@@ -234,9 +234,9 @@ class LeaseHolder(HostBook):
             self._arm(clock)
             self._wake()
         else:
-            # The answer took too long to be of use.
+            # The answer took too long to be of use, or never was: nobody is asked as fast as they answer.
             self._return(clock)
-            self._wish(clock, wish.delay_s)
+            self._wish(clock, wish.delay_s, now + RETRY_S)
 
     def not_renewed(self, ask: LeaseAsk, now: float, *, refused: bool) -> None:
         """Note that a lease stays as it is: `refused` by its gatekeeper, or there was no answer."""
@@ -327,7 +327,7 @@ class LeaseHolder(HostBook):
 
     def lease_for(self, clock: LeasedClock, delay_s: float) -> Lease | None:
         """A lease under which another request may begin; without one the host is wished for."""
-        lease = clock.lease
+        lease, ask_at = clock.lease, -math.inf
         if lease is not None:
             lease.wanted, lease.quiet = True, False
             start_at = max(self.now(), clock.start_at(lease, delay_s))
@@ -337,10 +337,12 @@ class LeaseHolder(HostBook):
                 lease.renewal.awaited_s = max(lease.renewal.awaited_s or 0.0, delay_s)
                 return None
             self._return(clock)
+            if lease.ended_at is None:
+                ask_at = self.now() + RETRY_S  # it was of no use, and the next one may be no better
         if clock.lease is not None:
             return clock.lease
         if clock.wish is None:
-            self._wish(clock, delay_s)
+            self._wish(clock, delay_s, ask_at)
         else:
             clock.wish.delay_s = max(clock.wish.delay_s, delay_s)
         return clock.lease
@@ -455,8 +457,8 @@ class LeaseHolder(HostBook):
         self._due.free[clock.host] = None
         self._wake()
 
-    def _wish(self, clock: LeasedClock, delay_s: float) -> None:
-        wish = clock.wish = Wish(delay_s)
+    def _wish(self, clock: LeasedClock, delay_s: float, ask_at: float = -math.inf) -> None:
+        wish = clock.wish = Wish(delay_s, ask_at)
         self._wished[clock.host] = clock
         if self._shortcut is not None:
             now, wish.ask_at = self.now(), math.inf
@@ -465,7 +467,7 @@ class LeaseHolder(HostBook):
             if isinstance(answer, Granted):
                 self.granted(ask, answer, now, now)
                 return
-            wish.ask_at = -math.inf if answer is None else now + answer.after_s
+            wish.ask_at = ask_at if answer is None else now + answer.after_s
         self._arm(clock)
 
     def _take(self, clock: LeasedClock) -> Lease:
