@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dhtcrawl.cli.runtime import STORE_DIR, locked
@@ -16,7 +18,7 @@ from dhtcrawl.storage.store.txn import Txn
 
 @contextmanager
 def opened(data_dir: Path) -> Iterator[tuple[LevelEngine, Txn]]:
-    """The store of a node that is not running; writes of the transaction are dropped.
+    """The store of a node that is not running; writes of the transaction are dropped. It stays its owner's.
 
     Raises:
         UsageError: a process holds it.
@@ -30,6 +32,26 @@ def opened(data_dir: Path) -> Iterator[tuple[LevelEngine, Txn]]:
             yield engine, txn
         finally:
             engine.close()
+            if os.geteuid() == 0:
+                _left_to_owner(data_dir / STORE_DIR)
+
+
+def _left_to_owner(store: Path) -> None:
+    """Give root's files in a store to its owner: LevelDB writes new ones whenever it opens it.
+
+    Else a node that runs as a user of its own could not open its store after root has looked into it.
+    """
+    owner = store.stat()
+    for path in store.iterdir() if owner.st_uid else ():
+        with suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                here = os.fstat(fd)
+                # No file of root's that somebody has linked to from here.
+                if here.st_uid == 0 and here.st_nlink == 1 and stat.S_ISREG(here.st_mode):
+                    os.fchown(fd, owner.st_uid, owner.st_gid)
+            finally:
+                os.close(fd)
 
 
 def chosen(crawls: list[CrawlRecord], prefix: str | None) -> list[CrawlRecord]:

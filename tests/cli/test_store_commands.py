@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +56,35 @@ def add_crawls(out: Path, *ids: bytes) -> None:
         catalog.put_crawl(Txn(engine, writes), CrawlRecord(one, make_spec(["other.org"], CrawlSettings()), b""))
     engine.write(writes, sync=False)
     engine.close()
+
+
+@pytest.mark.needs_root
+def test_a_store_stays_its_owners_when_root_looks_into_it(here: Here, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("giving files to another user needs root")
+    out, user = tmp_path / "out", 4321  # that of a service
+    directory = node_dir(out) / STORE_DIR
+    engine, writes = LevelEngine(directory), dict[bytes, bytes | None]()
+    catalog.check_format(Txn(engine, writes))
+    engine.write(writes, sync=False)
+    engine.close()
+    others = tmp_path / "others"
+    others.touch()
+    for path in (node_dir(out), directory, *directory.iterdir()):
+        os.chown(path, user, user)
+    (directory / "link").symlink_to(others)
+    (directory / "hard").hardlink_to(others)
+    before = os.umask(0o077)  # as root's may be: then nobody else reads what it writes
+    try:
+        assert here("fsck", "--out", out).code == 0
+    finally:
+        os.umask(before)
+    assert others.stat().st_uid == os.geteuid(), "what only leads elsewhere is left alone"
+    (directory / "link").unlink()
+    (directory / "hard").unlink()
+    found = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in directory.iterdir()}
+    assert "CURRENT" in found
+    assert set(found.values()) == {(user, user)}, found
 
 
 def take_part(out: Path) -> None:
