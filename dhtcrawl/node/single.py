@@ -155,13 +155,15 @@ class Node:
         """
         return await self.committer.submit(partial(tasks.get_task, crawl=record.crawl_id, key=key))
 
-    async def recover(self, record: CrawlRecord, directory: Directory) -> RecoveredCrawl:
+    async def recover(self, record: CrawlRecord, directory: Directory, *, first_file: int = 0) -> RecoveredCrawl:
         """Read a crawl's state from the store, and cut its archive files in `directory` to their committed lengths.
+
+        New ones are numbered from `first_file` on.
 
         Raises:
             StorageError: the store or an archive file cannot be read.
         """
-        archive, further = self._archive(record, directory), record.spec.settings.copies - 1
+        archive, further = self._archive(record, directory, "", first_file), record.spec.settings.copies - 1
 
         def recover(txn: Txn) -> tuple[bytes | None, int, dict[str, float]]:
             archive.recover(txn)
@@ -220,9 +222,9 @@ class Node:
         self._has_run = True
         return RunningCrawl(self, record, crawl, dirs, live, cpu_from_s=cpu_from_s)
 
-    async def copies_archive(self, record: CrawlRecord, directory: Directory) -> Archive:
+    async def copies_archive(self, record: CrawlRecord, directory: Directory, first_file: int) -> Archive:
         """The archive for copies of other nodes' bodies, ready to be written to; call it once a crawl."""
-        archive = self._archive(record, directory, COPIES)
+        archive = self._archive(record, directory, COPIES, first_file)
         await self.committer.submit(archive.recover)
         self._use(archive, record)
         return archive
@@ -240,10 +242,10 @@ class Node:
         self._runner.participants.append(archive)
         self._archives.setdefault(record.crawl_id, []).append(archive)
 
-    def _archive(self, record: CrawlRecord, directory: Directory, series: str = "") -> Archive:
+    def _archive(self, record: CrawlRecord, directory: Directory, series: str, first: int) -> Archive:
         return Archive(
             directory,
-            ArchiveSeries(record.crawl_id, self.node_id, series),
+            ArchiveSeries(record.crawl_id, self.node_id, series, first),
             bytes_max=self.config.storage.warc_bytes_max,
             sync=self.config.storage.sync,
             wall=self.ports.clock.wall,

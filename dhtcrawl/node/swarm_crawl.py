@@ -23,6 +23,7 @@ from dhtcrawl.node.single import Node, RunningCrawl
 from dhtcrawl.policy.guard import Guard
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.rows import PeerRow
+from dhtcrawl.storage.archive.names import first_number
 from dhtcrawl.storage.outputs.outputs import LivePages, OutputDirs
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.given_up import OpenedAgain
@@ -105,7 +106,9 @@ async def compose(
         StorageError: the store or an archive file cannot be read.
     """
     node, peers = shared.node, shared.peers
-    recovered, live = await node.recover(record, dirs.archive), LivePages(dirs)
+    # A command that gathers on this machine has the nodes' directories, and takes what is there.
+    first_file = 0 if dirs.gathered else first_number(node.ports.clock.wall())
+    recovered, live = await node.recover(record, dirs.archive, first_file=first_file), LivePages(dirs)
     policy, start = await shared.policies.of(record), recovered.start
     given = _given(shared, record, policy, start.counters.pages)
     next_round = first_round(start)
@@ -148,7 +151,7 @@ async def compose(
     budget = SwarmBudget(given.state, shared.awake, given.allowance, parts.counters)
     crawl = Crawl(services, parts, assignments, budget, disk_used=disk_used)
     side = CopyingSide(given.state, given.ownership, shared.replicator, peers)
-    disk = BodyStore(dirs.archive, partial(node.copies_archive, record, dirs.archive), node.ports.offload)
+    disk = BodyStore(dirs.archive, partial(node.copies_archive, record, dirs.archive, first_file), node.ports.offload)
     copying = BodyCopies(side, peers, node.committer, disk, copier, parts, given.absences)
     bodies = _missing_bodies(shared, given, parts, copying)
     audit = CrawlAudit(shared.auditor, record, next_round, shared.scope_settled, doubt=parts.counters.pages > 0)

@@ -115,9 +115,10 @@ def archive_in(
     bytes_max: int = 1 << 30,
     sync: bool = False,
     series: str = "",
+    first: int = 0,
 ) -> Archive:
     info = {"software": "dhtcrawl", "robots": "obey"}
-    files = ArchiveSeries(crawl, node, series)
+    files = ArchiveSeries(crawl, node, series, first)
     return Archive(directory, files, bytes_max=bytes_max, sync=sync, wall=lambda: DATE, info=info)
 
 

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from storage.stores import CRAWL, NODE, Store, archive_in, exchanges
 
 from dhtcrawl.errors import StorageError, StorageFull
 from dhtcrawl.storage.archive import archive as module
+from dhtcrawl.storage.archive.names import first_number
 from dhtcrawl.storage.archive.warcscan import GzipMember, scan
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import Directory, DiskDirectory, MemoryDirectory
@@ -109,6 +111,27 @@ def test_what_is_appended_reads_back(directory: Directory) -> None:
     rig.is_whole()
     assert directory.names() == [FIRST]
     assert rig.archive.read(rig.places[1][0]).payload == b"<p>2</p>"
+
+
+def test_files_are_numbered_from_the_first_on_and_from_behind_those_that_are_there() -> None:
+    directory, store, names = MemoryDirectory(), Store(), list[str]()
+
+    def add(txn: Txn) -> None:
+        names.append(archive.append(next(exchanges()))[0].file.rpartition("-")[2])
+        txn.put(b"acked", b"")
+
+    for first in (0, 70_000, 5):
+        archive = archive_in(directory, first=first)
+        store.run(archive.recover)
+        store.participants = [archive]
+        store.run(add)
+    assert names == ["00000.warc.gz", "70000.warc.gz", "70001.warc.gz"]
+
+
+def test_a_node_that_begins_later_has_a_later_first_number_of_at_most_nine_digits() -> None:
+    numbers = [first_number(datetime(year, 1, 1, tzinfo=UTC)) for year in (1970, 2026, 2027, 2050, 2100)]
+    assert numbers == [0, 189_388_800, 220_924_800, 900_000_000, 900_000_000]
+    assert first_number(datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)) == numbers[1] + 1
 
 
 @pytest.mark.parametrize("crash", ["append", "prepare"])

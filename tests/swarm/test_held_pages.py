@@ -68,8 +68,12 @@ async def test_pages_that_a_node_had_before_its_disk_was_restored_are_fetched_ag
         await restored.start(world.hosts[:1])
         await world.until(lambda: len(world.web.visits) > 120)
         await restored.crash()
-        restored.disk = older
+        newer, restored.disk = restored.disk, older
         assert lacked_at(world, restored, crawl)
+        before, older_files = dict(newer.outputs.archive.files), set(older.outputs.archive.files)
         await restored.start(world.hosts[:1])
         await world.until(lambda: world.ended(crawl))
         assert lacked_at(world, restored, crawl) == set()
+        anew = restored.disk.outputs.archive.files.keys() - older_files
+        assert anew
+        assert not anew & before.keys(), "who has taken files of before knows them by name"

@@ -48,7 +48,7 @@ class Archive:
         self._prefix = files.prefix
         self._file: AppendFile | None = None
         self._info_id = ""
-        self._next = 0
+        self._next = files.first
         self._dirty: dict[str, AppendFile] = {}
 
     def recover(self, txn: Txn) -> None:
