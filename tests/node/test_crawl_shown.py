@@ -17,7 +17,6 @@ from dhtcrawl.spec import make_spec
 from dhtcrawl.standing import OWED
 from dhtcrawl.storage.store.crawl_record import RUNNING, STOPPING, changed, fits_the_wire, new_record
 from dhtcrawl.swarm.calls.explain import ExplainHost, ExplainUrl, Explanation
-from dhtcrawl.swarm.lifecycle import crawl_records
 from dhtcrawl.web.api import ApiError
 
 
@@ -161,7 +160,7 @@ async def test_a_node_that_knows_as_many_crawls_as_a_swarm_keeps_takes_no_furthe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The others refused it, and it never ended."""
-    monkeypatch.setattr(crawl_records, "CRAWLS_MAX", 1)
+    monkeypatch.setattr("dhtcrawl.node.answers.crawls.CRAWLS_MAX", 1)
     async with a_world(nodes=1) as world:
         swarm = world.hosts[0].swarm
         assert swarm is not None
