@@ -92,7 +92,7 @@ def _items_of(block: Any) -> Iterator[dict[str, Any]]:
             if isinstance(graph, list):
                 yield from (item for item in graph if isinstance(item, dict))
             else:
-                yield each
+                yield graph if isinstance(graph, dict) else each
 
 
 def _microdata(tree: Document, url: str) -> Iterator[SourceRecord | NoValue]:

@@ -35,6 +35,7 @@ def ld(*blocks: str) -> str:
         (ld('[{"@type": ["A", "B"]}, 3, {"@id": "i"}]'), [("json-ld", ["A", "B"], {}), ("json-ld", [], {"@id": "i"})]),
         (ld('{"@context": "x", "@graph": [{"@type": "A"}, {"t": true}]}'),
          [("json-ld", ["A"], {}), ("json-ld", [], {"t": True})]),
+        (ld('{"@context": "x", "@graph": {"@type": "A", "n": 1}}'), [("json-ld", ["A"], {"n": 1})]),
         (ld('{"big": 99999999999999999999, "far": 1e999}'),
          [("json-ld", [], {"big": "99999999999999999999", "far": "inf"})]),
         (ld('{"huge": -' + "9" * 400 + "}"), [("json-ld", [], {"huge": "-" + "9" * 400})]),
