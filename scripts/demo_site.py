@@ -108,7 +108,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one (default)")
     parser.add_argument("--seed", type=int, default=1, help="another seed, another site (default 1)")
     args = parser.parse_args()
-    with DemoServer(build(args.seed), args.port) as server:
+    try:
+        listening = DemoServer(build(args.seed), args.port)
+    except (OSError, OverflowError) as error:
+        parser.error(f"argument --port: {args.port} cannot be listened on ({error}); 0 takes a free one")
+    with listening as server:
         print(server.url, flush=True)
         try:
             server.serve_forever()

@@ -70,8 +70,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--lock", type=Path, default=ROOT / "requirements.lock")
     parser.add_argument("--out", type=Path, default=ROOT / "dhtcrawl.cdx.json")
     args = parser.parse_args(argv)
-    document = sbom(args.lock.read_text("utf-8"))
-    args.out.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+    try:
+        document = sbom(args.lock.read_text("utf-8"))
+        args.out.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        parser.error(f"{error.filename}: {error.strerror}; name another file")
+    except ValueError as error:
+        parser.error(f"{args.lock}: {error}")
     print(f"{args.out}: {len(document['components'])} packages")
     return 0
 

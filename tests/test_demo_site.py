@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import re
+import sys
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from urllib.parse import urljoin, urlsplit
 
 import pytest
-from demo_site import DemoServer, Site, build, expected, serve
+from demo_site import DemoServer, Site, build, expected, main, serve
 from selectolax.lexbor import LexborHTMLParser
 
 from dhtcrawl.url import canonicalize
@@ -166,3 +167,15 @@ def _get(url: str) -> tuple[HTTPResponse, bytes]:
         return response, response.read()
     finally:
         connection.close()
+
+
+@pytest.mark.parametrize("port", ["taken", "70000", "-1"])
+def test_a_port_that_cannot_be_listened_on_is_told(
+    port: str, server: DemoServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = str(server.server_port) if port == "taken" else port
+    monkeypatch.setattr(sys, "argv", ["demo_site.py", f"--port={given}"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert f"argument --port: {given} cannot be listened on" in capsys.readouterr().err

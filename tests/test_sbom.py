@@ -42,3 +42,12 @@ def test_a_marker_of_a_package_is_told() -> None:
 def test_a_line_that_is_no_pin_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="line 1 of the lock file"):
         sbom.components(line)
+
+
+@pytest.mark.parametrize("name", ["lock", "out"])
+def test_a_file_that_cannot_be_used_is_told(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "missing" / "file"
+    with pytest.raises(SystemExit) as ended:
+        sbom.main([f"--{name}", str(missing)])
+    assert ended.value.code == 2
+    assert f"{missing}: No such file or directory; name another file" in capsys.readouterr().err
