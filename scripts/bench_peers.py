@@ -195,7 +195,7 @@ def run_all(args: argparse.Namespace, who: Sequence[Crawler]) -> list[Run]:
             else:
                 some.append((REAL[name], None))
         # To be ended is to be interrupted: servers, crawls and files are cleared away.
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for each in ended.heeded():
             signal.signal(each, signal.default_int_handler)
         servers = [stack.enter_context(sites.serve(site, home / f"nginx-{site.name}", at)) for site, at in some]
         lab = Lab(home, args.concurrency, cores[1] if cores else None)

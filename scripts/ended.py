@@ -20,11 +20,12 @@ def in_order(main: Callable[[], int]) -> int:
 
     A signal that ends the process has `main` leave its blocks, as any error would; those that come while it does so
     change nothing. A process that it started and that no block has ended, as it was only being started, is killed then.
+    A signal that is ignored, as SIGHUP is under `nohup`, still is.
 
     Raises:
         SystemExit: a signal came; with 128 and its number, as a shell has it.
     """
-    for each in _TOLD_BY:
+    for each in heeded():
         signal.signal(each, _leave)
     try:
         return main()
@@ -32,6 +33,11 @@ def in_order(main: Callable[[], int]) -> int:
         for each in _TOLD_BY:
             signal.signal(each, signal.SIG_IGN)
         _kill(_children())
+
+
+def heeded() -> list[signal.Signals]:
+    """The signals by which this process may be told to end."""
+    return [each for each in _TOLD_BY if signal.getsignal(each) is not signal.SIG_IGN]
 
 
 @contextmanager
@@ -48,7 +54,7 @@ def workers(count: int) -> Iterator[ProcessPoolExecutor]:
 
 def _as_usual() -> None:
     # A process that is forked begins with our handlers, and its executor goes on after what they raise.
-    for each in _TOLD_BY:
+    for each in heeded():
         signal.signal(each, signal.SIG_DFL)
 
 

@@ -66,6 +66,20 @@ def test_every_benchmark_ends_in_order_when_it_is_told_to(script: Path) -> None:
     assert script.read_text("utf-8").endswith("    sys.exit(ended.in_order(main))\n")
 
 
+@pytest.mark.parametrize(("before", "code"), [("SIG_IGN", 7), ("SIG_DFL", 128 + signal.SIGHUP)])
+def test_a_benchmark_under_nohup_goes_on_when_the_terminal_is_closed(before: str, code: int) -> None:
+    program = f"""
+import os, signal, ended
+signal.signal(signal.SIGHUP, signal.{before})
+def main():
+    os.kill(os.getpid(), signal.SIGHUP)
+    return 7
+raise SystemExit(ended.in_order(main))
+"""
+    env = os.environ | {"PYTHONPATH": str(SCRIPTS[0].parent)}
+    assert subprocess.run([sys.executable, "-c", program], env=env, timeout=60, check=False).returncode == code
+
+
 def test_nobody_waits_for_the_workers_of_a_benchmark_that_is_told_to_end() -> None:
     worker = 0
 
