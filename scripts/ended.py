@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -48,8 +49,13 @@ def workers(count: int) -> Iterator[ProcessPoolExecutor]:
         try:
             yield pool
         except BaseException:
+            threading.excepthook = _say_nothing  # a thread of the executor is surprised
             _kill(set(_children()).difference(before))
             raise
+
+
+def _say_nothing(_failed: threading.ExceptHookArgs) -> None:
+    """Of what is over."""
 
 
 def _as_usual() -> None:

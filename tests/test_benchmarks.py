@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from email.message import Message
 from io import BytesIO
 from pathlib import Path
@@ -80,7 +81,11 @@ raise SystemExit(ended.in_order(main))
     assert subprocess.run([sys.executable, "-c", program], env=env, timeout=60, check=False).returncode == code
 
 
-def test_nobody_waits_for_the_workers_of_a_benchmark_that_is_told_to_end() -> None:
+def test_nobody_waits_for_the_workers_of_a_benchmark_that_is_told_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", said.append)
     worker = 0
 
     def measure() -> None:
@@ -88,12 +93,17 @@ def test_nobody_waits_for_the_workers_of_a_benchmark_that_is_told_to_end() -> No
         with ended.workers(1) as pool:
             worker = pool.submit(os.getpid).result()
             assert pool.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_DFL, "Ctrl-C ends it silently"
-            pool.submit(signal.pause)
+            given = [pool.submit(signal.pause) for _ in range(9)]
+            while not given[1].running():  # one is at work, and others are on their way to it
+                pass
+            for each in given[3:]:
+                each.cancel()  # as the executor's own map does
             raise SystemExit(143)
 
     with pytest.raises(SystemExit):
         measure()
     assert not Path(f"/proc/{worker}").exists()
+    assert said == [], "what its executor thinks of that is no news"
 
 
 def assert_shape(row: dict[str, Any]) -> None:
