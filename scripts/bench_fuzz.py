@@ -453,6 +453,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     benchmark.add_options(parser, f"{QUICK_FRAMES:,} frames and {QUICK_DATAGRAMS:,} datagrams")
     args = parser.parse_args()
+    ended.at_once()
     frames = args.frames or (QUICK_FRAMES if args.quick else FRAMES)
     datagrams = args.datagrams or (QUICK_DATAGRAMS if args.quick else DATAGRAMS)
     found = fuzz(frames, datagrams, args.seed)

@@ -110,6 +110,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     benchmark.add_options(parser, "fewer and smaller swarms; seconds")
     args = parser.parse_args()
+    ended.at_once()
     swarms = args.swarms or (QUICK_SWARMS if args.quick else SWARMS)
     rows = [key_row()]
     for nodes in QUICK_NODES if args.quick else NODES:

@@ -290,6 +290,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     benchmark.add_options(parser, "the small swarms only; under a minute")
     args = parser.parse_args()
+    ended.at_once()
     rows: list[benchmark.Row] = []
     for nodes in args.nodes or (QUICK_NODES if args.quick else NODES):
         for answering in (False, True) if args.made_up else ():

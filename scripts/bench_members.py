@@ -152,6 +152,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     benchmark.add_options(parser, "the small swarms only; seconds")
     args = parser.parse_args()
+    ended.at_once()
     sizes = args.nodes or (QUICK_NODES if args.quick else NODES)
     rows = [row for nodes in sizes for row in rows_of(nodes, measure(nodes, args.seed))]
     benchmark.print_table(rows)

@@ -316,6 +316,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--one-settled", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
+    if args.one or args.one_settled:
+        ended.at_once()
     if args.one:
         print(json.dumps(dataclasses.asdict(run(*json.loads(args.one)))))
         return 0

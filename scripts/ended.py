@@ -45,7 +45,7 @@ def heeded() -> list[signal.Signals]:
 def workers(count: int) -> Iterator[ProcessPoolExecutor]:
     """Processes for a block; where it is left by an error or a signal, nobody waits for what they are at."""
     before = _children()
-    with ProcessPoolExecutor(count, initializer=_as_usual) as pool:
+    with ProcessPoolExecutor(count, initializer=at_once) as pool:
         try:
             yield pool
         except BaseException:
@@ -58,8 +58,12 @@ def _say_nothing(_failed: threading.ExceptHookArgs) -> None:
     """Of what is over."""
 
 
-def _as_usual() -> None:
-    # A process that is forked begins with our handlers, and its executor goes on after what they raise.
+def at_once() -> None:
+    """From now on a signal ends this process without a word: it has nothing to clear away.
+
+    Of a worker, which begins with our handlers, the executor would go on after what they raise; of a simulation, each
+    task would have its say.
+    """
     for each in heeded():
         signal.signal(each, signal.SIG_DFL)
 

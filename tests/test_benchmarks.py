@@ -81,6 +81,24 @@ raise SystemExit(ended.in_order(main))
     assert subprocess.run([sys.executable, "-c", program], env=env, timeout=60, check=False).returncode == code
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_simulation_that_is_told_to_end_does_so_without_a_word(number: signal.Signals) -> None:
+    program = f"""
+import asyncio, os, ended
+async def simulated():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asyncio.sleep(3600))
+        os.kill(os.getpid(), {number})
+def main():
+    ended.at_once()
+    asyncio.run(simulated())
+ended.in_order(main)
+"""
+    env = os.environ | {"PYTHONPATH": str(SCRIPTS[0].parent)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, timeout=60, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (-number, b"")
+
+
 def test_nobody_waits_for_the_workers_of_a_benchmark_that_is_told_to_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
