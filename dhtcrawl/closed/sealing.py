@@ -14,6 +14,11 @@ A session is *proven* once the shell says so: it has answered a question of ours
 that is newer than any recording. Only of proven sessions is anything kept: the
 key, and which counters have come. At most `SESSIONS_MAX` are kept, and the one
 not heard for longest goes first; it is then as unknown as any.
+
+Whoever has the secret can seal in another's name, with a counter far ahead. So
+what is *behind* all that is remembered opens, too, for the shell to look at: an
+answer to what we asked after the highest counter had come shows, by its own lower
+one, that the highest was not its sender's.
 """
 
 from __future__ import annotations
@@ -51,18 +56,27 @@ class OpenedDatagram(NamedTuple):
     secret: str  # the name of the secret
     proven: bool
     datagram: bytes
+    behind: bool = False  # its session is proven, but whether it has come before is not known any more
 
 
 class _Session:
     """One that is proven."""
 
-    __slots__ = ("aeads", "secret", "session", "window")
+    __slots__ = ("aeads", "raised_at", "secret", "session", "window")
 
-    def __init__(self, opened: OpenedDatagram) -> None:
+    def __init__(self, opened: OpenedDatagram, sealed: int) -> None:
         self.session = opened.session
         self.secret = opened.secret
         self.window = ReplayWindow(opened.counter)
+        self.raised_at = sealed  # how many datagrams we had sealed when its highest counter came
         self.aeads: dict[str, ChaCha20Poly1305] = {}  # by the secret's name
+
+    def note(self, counter: int, secret: str, sealed: int) -> None:
+        """A datagram of it has come that is not behind."""
+        if counter > self.window.top:
+            self.raised_at = sealed
+        self.window.note(counter)
+        self.secret = secret
 
 
 class Sealer:
@@ -94,6 +108,11 @@ class Sealer:
         """The name of the secret by which this node seals."""
         return self.accepted[0]
 
+    @property
+    def sealed(self) -> int:
+        """How many datagrams were sealed: the counter of the last one."""
+        return self._counter
+
     def seal(self, datagram: bytes, receiver: bytes | None) -> bytes:
         """A datagram for the node `receiver`, or for whichever node has the address that it goes to."""
         self._counter += 1
@@ -110,11 +129,10 @@ class Sealer:
             return None
         who = sealed[_WHO]
         sender, session_id = who[:KEY_BYTES], who[KEY_BYTES:]
-        session = self._sessions.get(sender)
-        if session is not None and session.session != session_id:
-            session = None
+        session = self._known(sender, session_id)
         counter = int.from_bytes(sealed[_COUNTER], "big")
-        if session is not None and not session.window.is_new(counter):
+        behind = session is not None and session.window.is_behind(counter)
+        if session is not None and not (behind or session.window.is_new(counter)):
             return None
         if sender == self._own_id or sender in self._banned:
             return None
@@ -130,18 +148,32 @@ class Sealer:
                 continue
             if session is not None:
                 session.aeads[keys.name] = aead
-                session.secret = keys.name
-                session.window.note(counter)
-                self._sessions.move_to_end(sender)
-            return OpenedDatagram(sender, session_id, counter, keys.name, session is not None, datagram)
+                if not behind:
+                    session.note(counter, keys.name, self._counter)
+                    self._sessions.move_to_end(sender)
+            proven = session is not None and not behind
+            return OpenedDatagram(sender, session_id, counter, keys.name, proven, datagram, behind)
         return None
+
+    def is_overtaken(self, opened: OpenedDatagram, question: int) -> bool:
+        """Whether a datagram that is behind shows that another has sealed in its sender's name what is ahead.
+
+        It answers the question that we sealed under this counter of ours. Its sender sealed it after that, so with a
+        higher counter than any that had come from it until then.
+        """
+        session = self._known(opened.sender, opened.session)
+        return session is not None and session.raised_at < question
 
     def prove(self, opened: OpenedDatagram) -> None:
         """Hear a session from here on, as its sender's: this datagram of it answered a question of ours."""
-        self._sessions[opened.sender] = _Session(opened)
+        self._sessions[opened.sender] = _Session(opened, self._counter)
         self._sessions.move_to_end(opened.sender)
         if len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
+
+    def _known(self, sender: bytes, session_id: bytes) -> _Session | None:
+        session = self._sessions.get(sender)
+        return session if session is not None and session.session == session_id else None
 
     def secrets_used(self) -> dict[bytes, str]:
         """By which secret each node sealed what came from it last, by its name."""

@@ -10,6 +10,7 @@ import msgpack
 import pytest
 from rpc.routing_swarm import PORT, Raw, host, request, table_of, world
 
+from dhtcrawl.closed.replay import WINDOW
 from dhtcrawl.closed.sealing import SEAL_BYTES, Sealer
 from dhtcrawl.closed.secret import Ring
 from dhtcrawl.errors import BootstrapUnreachable
@@ -97,6 +98,34 @@ async def test_a_recording_does_nothing_also_after_a_restart() -> None:
             w.net.send(data, (host(2), PORT), (host(1), PORT))
         await asyncio.sleep(1)
         assert again.storage.get(bytes(20)) == "now"
+
+
+async def test_a_member_whose_counters_another_has_overtaken_is_heard_again_once_it_is_asked() -> None:
+    async with world() as w:
+        one = await w.node("ours", host(1), ring=RING)
+        two = await w.node("ours", host(2), ring=RING)
+        await two.bootstrap([(host(1), PORT)])
+        sniffer = Sniffer(w.net)
+        await two.plane.store((host(1), PORT), two.node.id, bytes(20), "recorded")
+        recorded = sniffer.between(host(2), host(1))
+        forger = Sealer(RING, two.node.id, recorded[0][22:38])  # its session, which everybody sees
+        for _ in range(4 * WINDOW):
+            forged = forger.seal(b"\x01" + bytes(20) + msgpack.packb(None), one.node.id)  # an answer to no question
+        w.net.send(forged, (host(3), PORT), (host(1), PORT))
+        await asyncio.sleep(1)
+        assert await two.plane.store((host(1), PORT), two.node.id, bytes(20), "lost") == (False, None)
+        # That its recordings are behind now lets none of them in.
+        one.storage[bytes(20)] = "kept"
+        for data in recorded:
+            w.net.send(data, (host(2), PORT), (host(1), PORT))
+        await asyncio.sleep(1)
+        assert one.storage.get(bytes(20)) == "kept"
+        assert await one.plane.ping((host(2), PORT), one.node.id) == (True, two.node.id)
+        assert await two.plane.store((host(1), PORT), two.node.id, bytes(20), "heard") == (True, True)
+        for data in recorded:
+            w.net.send(data, (host(2), PORT), (host(1), PORT))
+        await asyncio.sleep(1)
+        assert one.storage.get(bytes(20)) == "heard"
 
 
 async def test_a_first_question_takes_two_round_trips_and_no_timeout() -> None:

@@ -127,6 +127,26 @@ def test_what_came_before_the_proof_or_before_a_start_of_ours_stays_a_recording(
     assert [again.open(data) for data in recorded] == [None] * 3
 
 
+def test_what_another_seals_in_its_name_far_ahead_is_seen_by_what_it_answers_afterwards() -> None:
+    a, b = acquainted()
+    recorded, forger = a.seal(b"recorded", B), sealer(A)
+    for _ in range(2 * WINDOW):
+        far = forger.seal(b"ahead", B)
+    b.seal(b"a question", A)
+    before = b.sealed
+    assert opened(b, far).proven
+    assert b.open(far) is None
+    late, answer = a.seal(b"a question of its own", B), a.seal(b"an answer", B)
+    for data in (recorded, late, answer):
+        found = opened(b, data)
+        assert (found.proven, found.behind, b.is_overtaken(found, before)) == (False, True, False)
+    b.seal(b"another question", A)
+    assert b.is_overtaken(opened(b, answer), b.sealed)
+    b.prove(opened(b, answer))
+    assert [b.open(data) for data in (recorded, late, answer)] == [None] * 3
+    assert opened(b, a.seal(b"now", B)).proven
+
+
 def test_a_node_that_was_started_again_is_unproven_until_it_answers() -> None:
     a, b = acquainted()
     restarted = sealer(A, session=7)

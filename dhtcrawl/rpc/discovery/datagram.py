@@ -78,6 +78,11 @@ def decode(data: bytes) -> DatagramRequest | DatagramReply | Garbage:
     return Garbage("not [name, arguments]")
 
 
+def question_in(datagram: bytes) -> bytes | None:
+    """The message id of a request of ours; None for a reply."""
+    return datagram[1:HEAD_BYTES] if datagram[:1] == _REQUEST else None
+
+
 def encode_request(message_id: bytes, name: str, args: Sequence[object]) -> bytes:
     """One request.
 

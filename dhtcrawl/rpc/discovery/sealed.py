@@ -11,6 +11,10 @@ A session is proven by the answer to a question that we ask now: the number of a
 question is drawn at random, so no recording answers it. An old recording makes
 us send one ping to the address that it seems to come from, and does nothing else.
 
+Of a proven session, what is behind all counters that are remembered is dropped, too, but for the answer to a question
+that was asked after the highest of them had come: that one was sealed by another member in its name, and the session
+goes on from the answer.
+
 Pure but for the `Sealer`, which counts.
 """
 
@@ -21,9 +25,10 @@ from enum import Enum, auto
 
 from dhtcrawl.closed.sealing import OpenedDatagram, Sealer
 from dhtcrawl.rpc.contact import Address
-from dhtcrawl.rpc.discovery.datagram import DatagramReply, DatagramRequest
+from dhtcrawl.rpc.discovery.datagram import DatagramReply, DatagramRequest, question_in
 
 RECEIVERS_MAX = 4096
+QUESTIONS_MAX = 4096  # as many as are in flight
 # So many datagrams to an address without one from there: another node may have it now, which would not open ours.
 UNHEARD_MAX = 8
 
@@ -45,6 +50,7 @@ class SealedPlane:
         self._receivers: OrderedDict[Address, tuple[bytes, int]] = (
             OrderedDict()
         )  # node, datagrams sent since it was heard
+        self._questions: OrderedDict[bytes, int] = OrderedDict()  # message id → our counter when it was first asked
 
     def seal(self, datagram: bytes, address: Address, receiver: bytes | None = None) -> bytes:
         """A datagram for the node at an address: for `receiver`, or whichever node we know there."""
@@ -55,13 +61,23 @@ class SealedPlane:
             else:
                 del self._receivers[address]
                 receiver = None
-        return self.sealer.seal(datagram, receiver)
+        sealed = self.sealer.seal(datagram, receiver)
+        question = question_in(datagram)
+        if question is not None and question not in self._questions:
+            self._questions[question] = self.sealer.sealed
+            if len(self._questions) > QUESTIONS_MAX:
+                self._questions.popitem(last=False)
+        return sealed
 
     def admit(
         self, opened: OpenedDatagram, message: DatagramRequest | DatagramReply, address: Address, *, expected: bool
     ) -> Admission:
         """What to do with what was in a datagram; `expected`: it answers a question of ours to that address."""
-        if not opened.proven:
+        if opened.behind:
+            if not (isinstance(message, DatagramReply) and expected and self._is_overtaken(opened, message)):
+                return Admission.DROP
+            self.sealer.prove(opened)
+        elif not opened.proven:
             if isinstance(message, DatagramReply):
                 if not expected:
                     return Admission.DROP
@@ -76,3 +92,7 @@ class SealedPlane:
         if len(self._receivers) > RECEIVERS_MAX:
             self._receivers.popitem(last=False)
         return Admission.TAKE
+
+    def _is_overtaken(self, opened: OpenedDatagram, answer: DatagramReply) -> bool:
+        question = self._questions.get(answer.message_id)
+        return question is not None and self.sealer.is_overtaken(opened, question)
