@@ -38,7 +38,7 @@ from peer_bench import crawlers, measure, sites
 from peer_bench.crawlers import Crawler
 from peer_bench.report import STARTUP, TARGETS, US, Run, Runs, markdown, plot, rows_of
 from peer_bench.sites import Answers, Site, SiteServer
-from web_server import NGINX, free_port
+from web_server import free_port, need_nginx
 
 SITES = ("generated", "cppreference", "postgresql")
 REAL = {
@@ -175,8 +175,7 @@ def run_all(args: argparse.Namespace, who: Sequence[Crawler]) -> list[Run]:
     Raises:
         SystemExit: nginx is missing.
     """
-    if NGINX is None:
-        raise SystemExit("bench: nginx is missing: apt-get install nginx-light")
+    need_nginx()
     on_tmpfs = TMPFS if TMPFS.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="bench-peers-", dir=on_tmpfs) as temporary, ExitStack() as stack:
         home = Path(temporary)

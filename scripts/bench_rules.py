@@ -33,7 +33,7 @@ import ended
 from bench_peers import REAL, TMPFS
 from peer_bench import crawlers, measure, sites
 from peer_bench.sites import SiteServer
-from web_server import NGINX
+from web_server import need_nginx
 
 ROUNDS = 5
 WANTED_MS = 0.4
@@ -189,8 +189,7 @@ def main() -> int:
     parser.add_argument("--site", choices=sorted(RULES), action="append", help="this one only")
     benchmark.add_options(parser, "one pair of the smaller site")
     args = parser.parse_args()
-    if NGINX is None:
-        raise SystemExit("bench: nginx is missing: apt-get install nginx-light")
+    need_nginx()
     wanted = args.site or (["postgresql"] if args.quick else RULES)
     names = [name for name in wanted if REAL[name].root.is_dir()]
     if not names:

@@ -20,6 +20,7 @@ from typing import Self
 
 # Debian keeps it out of an ordinary user's PATH.
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+_MISSING = "nginx is missing: apt-get install nginx-light"
 
 START_MAX_S = 30.0
 STOP_MAX_S = 10.0
@@ -95,6 +96,16 @@ class WebServer:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
 
+def need_nginx() -> None:
+    """Say at once that a benchmark cannot be run, before it has made anything.
+
+    Raises:
+        SystemExit: nginx is missing.
+    """
+    if NGINX is None:
+        raise SystemExit(f"bench: {_MISSING}")
+
+
 class Nginx(WebServer):
     """nginx on `root`; `extra` goes into its `server` block, `http` around it, `log` is its access log.
 
@@ -103,7 +114,7 @@ class Nginx(WebServer):
 
     def __init__(self, home: Path, root: Path, extra: str = "", http: str = "", port: int | None = None) -> None:
         if NGINX is None:
-            raise RuntimeError("nginx is missing: apt-get install nginx-light")
+            raise RuntimeError(_MISSING)
         home.mkdir(parents=True)
         self.log = home / "access.log"
         self.log.touch()

@@ -284,7 +284,7 @@ def test_a_share_of_a_core_that_the_machine_does_not_give_is_told(monkeypatch: p
 
 @pytest.mark.parametrize("script", [bench_peers, bench_rules], ids=lambda script: script.__name__)
 def test_a_web_server_that_is_missing_is_told(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script, "NGINX", None)
+    monkeypatch.setattr(web_server, "NGINX", None)
     monkeypatch.setattr(sys, "argv", [script.__name__])
     with pytest.raises(SystemExit, match=r"^bench: nginx is missing: apt-get install nginx-light$"):
         script.main()
