@@ -35,8 +35,7 @@ BITS = 8
 # would cost as much as the page, and one more round trip.
 FEW = 64
 BEYOND = 16  # how many records more than ours a page of a part may have
-# So many equal records between two parts that differ are exchanged with them: a further request would cost both ends no
-# less, and a round trip.
+# So many equal records between two parts that differ are exchanged with them, which spares a request and a round trip.
 GAP_RECORDS_MAX = 32
 PAGE_BYTES_MAX = RECORDS_BYTES_MAX
 # A peer scans 100,000 records for an answer, so an honest one does not send more empty pages in a row.
