@@ -35,7 +35,6 @@ from dhtcrawl.cli.seeds import check_types, seed_options, spec_of
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
-from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.node.single import Node, RunningCrawl
@@ -101,9 +100,9 @@ async def _crawl(config: Config, spec: CrawlSpec, out_dir: Path, data_dir: Path,
         paths = [out_dir] if data_dir.is_relative_to(out_dir) else [out_dir, data_dir]
         running = await node.prepare(record, dirs, disk_used=disk_watch(config.storage.disk_limit, paths))
         signals = orderly_end(
-            partial(_stop, running.crawl), at_once="stopped at once; the same command goes on from what was written"
+            partial(_stop, running), at_once="stopped at once; the same command goes on from what was written"
         )
-        with signals, CrawlProgress(running.crawl, resumed=resumed, sync=config.storage.sync) as progress:
+        with signals, CrawlProgress(running, resumed=resumed, sync=config.storage.sync) as progress:
             summary, exit_code = await _run(running, progress)
         ask = partial(_explained, node, record)
         nothing = exit_code == Exit.NOTHING_FETCHED
@@ -169,6 +168,10 @@ async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path, dirs: Outp
     return await node.create_crawl(spec), False
 
 
-def _stop(crawl: Crawl) -> None:
-    tell(f"stopping; waiting for {crawl.parts.frontier.in_flight} requests in flight (again: at once)")
+def _stop(running: RunningCrawl) -> None:
+    crawl = running.crawl
+    if running.writing:
+        tell("stopping; waiting for the outputs to be written (again: at once)")
+    else:
+        tell(f"stopping; waiting for {crawl.parts.frontier.in_flight} requests in flight (again: at once)")
     crawl.stop(Stop.INTERRUPTED)

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from dhtcrawl.cli.rate import Rate, a_second, rough_end
+from dhtcrawl.cli.rate import Rate, Used, a_second, rough_end
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.table import printable
 from dhtcrawl.cli.words import clock, fitting, for_a_person, size, some, tally, with_reason
 from dhtcrawl.crawl.budget import Stop
-from dhtcrawl.crawl.crawler import Crawl
+from dhtcrawl.node.single import RunningCrawl
 from dhtcrawl.standing import sentence
 from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RULES_FILE
 from dhtcrawl.storage.outputs.summary import Summary
@@ -27,8 +27,9 @@ from dhtcrawl.storage.store.plan_counters import in_words
 class CrawlProgress:
     """Shows a crawl's counters until it is left."""
 
-    def __init__(self, crawl: Crawl, *, resumed: bool, sync: bool) -> None:
-        self._crawl = crawl
+    def __init__(self, running: RunningCrawl, *, resumed: bool, sync: bool) -> None:
+        self._running = running
+        self._crawl = crawl = running.crawl
         self._screen = Screen()
         self._resumed = resumed
         self._sync = sync
@@ -53,15 +54,20 @@ class CrawlProgress:
         crawl, counters = self._crawl, self._crawl.counters
         elapsed_s = crawl.elapsed_s
         rate = self._rate.after(elapsed_s, counters.pages)
-        queued = counters.queued
+        pages, queued = counters.pages, counters.queued
+        if self._running.writing:
+            written = f"{clock(elapsed_s)}  {pages} pages  {size(counters.body_bytes)}  writing the outputs"
+            return fitting(written, self._screen.columns)
         figures = (
-            f"{clock(elapsed_s)}  {counters.pages} pages  {a_second(rate)}  {size(counters.body_bytes)}  "
+            f"{clock(elapsed_s)}  {pages} pages  {a_second(rate)}  {size(counters.body_bytes)}  "
             f"{queued} queued  {crawl.parts.frontier.in_flight} in flight  {counters.errors} errors"
         )
         obstacle = crawl.obstacle
         if obstacle is not None:
             return with_reason(figures, sentence(obstacle), self._screen.columns)
-        end = rough_end(queued, rate)
+        settings = crawl.parts.start.spec.settings
+        limits = Used(settings.max_pages, settings.time_limit_s, settings.size_limit_bytes)
+        end = rough_end(queued, rate, Used(pages, elapsed_s, counters.body_bytes), limits)
         return fitting(f"{figures}  {end}" if end else figures, self._screen.columns)
 
 

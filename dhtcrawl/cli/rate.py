@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from dhtcrawl.standing import span
 
@@ -33,8 +33,26 @@ def a_second(rate: float) -> str:
     return f"{rate:.1f}/s" if 0 < rate < 9.95 else f"{rate:.0f}/s"
 
 
-def rough_end(queued: int, rate: float) -> str:
-    """How long what is queued takes at this rate, or "" where nothing can be said: links to come are not known."""
+class Used(NamedTuple):
+    """What a crawl has used so far; or what it may use, where 0 is no limit."""
+
+    pages: float
+    seconds: float
+    size_bytes: float
+
+
+def rough_end(queued: int, rate: float, used: Used, limits: Used) -> str:
+    """How long it takes at this rate until what is queued is done, or a limit is reached; `rate` is in pages a second.
+
+    "" where nothing can be said: links to come are not known.
+    """
     if queued <= 0 or rate <= 0:
         return ""
-    return f"roughly {span(queued / rate)} left"
+    ends = [queued / rate]
+    if limits.pages:
+        ends.append((limits.pages - used.pages) / rate)
+    if limits.seconds:
+        ends.append(limits.seconds - used.seconds)
+    if limits.size_bytes and used.size_bytes:
+        ends.append((limits.size_bytes - used.size_bytes) / used.size_bytes * used.pages / rate)
+    return f"roughly {span(min(ends))} left" if min(ends) > 0 else ""

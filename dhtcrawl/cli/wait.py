@@ -10,12 +10,12 @@ from typing import Any
 
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.progress import counted
-from dhtcrawl.cli.rate import Rate, a_second, rough_end
+from dhtcrawl.cli.rate import Rate, Used, a_second, rough_end
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.signals import ENDING, hang_ups
 from dhtcrawl.cli.table import printable, short
 from dhtcrawl.cli.words import clock, fitting, for_a_person, size, with_reason
-from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.crawl.budget import LIMIT_OF, Stop
 from dhtcrawl.errors import Exit, NodeUnreachable, NotNow
 from dhtcrawl.node.stopping import Stopping
 from dhtcrawl.storage.outputs.summary import Summary
@@ -136,8 +136,17 @@ def _line(crawl: Mapping[str, Any], rate: float, columns: int) -> str:
     )
     if reason:
         return with_reason(figures, reason, columns)
-    end = rough_end(count_of(crawl, "queued"), rate)
+    used = Used(count_of(crawl, "pages"), count_of(crawl, "seconds"), count_of(crawl, "body_bytes"))
+    end = rough_end(count_of(crawl, "queued"), rate, used, _limits_of(crawl))
     return fitting(f"{figures}  {end}" if end else figures, columns)
+
+
+def _limits_of(crawl: Mapping[str, Any]) -> Used:
+    """The limits of a crawl, as a node tells them; 0 where they are missing."""
+    spec = crawl.get("spec")
+    settings = spec.get("settings") if isinstance(spec, Mapping) else None
+    limits = [settings.get(name) if isinstance(settings, Mapping) else 0 for name in LIMIT_OF.values()]
+    return Used(*[limit if isinstance(limit, int | float) else 0 for limit in limits])
 
 
 def describe_end(crawl: Mapping[str, Any]) -> str:

@@ -79,13 +79,13 @@ class _RunTime:
 
     @property
     def elapsed_s(self) -> float:
-        """How long this run has taken."""
-        return self._clock.monotonic() - self.started_at
+        """How long this run has taken; 0 before it has started."""
+        return self._clock.monotonic() - self.started_at if self.started_at else 0.0
 
     @property
     def seconds(self) -> float:
         """How long the crawl has run on this node, earlier runs included."""
-        return self._seconds_before + (self.elapsed_s if self.started_at else 0.0)
+        return self._seconds_before + self.elapsed_s
 
     def count(self) -> None:
         """Bring the counters up to date."""
@@ -146,7 +146,7 @@ class Crawl:
 
     @property
     def elapsed_s(self) -> float:
-        """How long this run has taken."""
+        """How long this run has taken; 0 before it has started."""
         return self._time.elapsed_s
 
     @property

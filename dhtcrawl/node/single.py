@@ -270,6 +270,7 @@ class RunningCrawl:
         """The process had used `cpu_from_s` seconds of CPU when what this crawl uses begins to count."""
         self.record = record
         self.crawl = crawl
+        self.writing = False  # the outputs, which takes minutes where a million pages are known
         self._node = node
         self._dirs = dirs
         self._live = live
@@ -317,7 +318,11 @@ class RunningCrawl:
         self.crawl.parts.discovery.forget()
 
     async def _write(self, function: Callable[[Txn], Any]) -> Any:
-        return await self._node.committer.submit(function)
+        self.writing = True
+        try:
+            return await self._node.committer.submit(function)
+        finally:
+            self.writing = False
 
     def _outputs(self, txn: Txn, *, pending_reason: str, ours: Callable[[bytes], bool] | None = None) -> OutputCounters:
         self._live.close()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.cli.rate import RATE_OVER_S, Rate, a_second, rough_end
+from dhtcrawl.cli.rate import RATE_OVER_S, Rate, Used, a_second, rough_end
 
 
 def test_a_page_a_second_is_told_as_such_however_often_the_line_is_drawn() -> None:
@@ -59,4 +59,21 @@ def test_slow_rates_have_a_decimal(rate: float, text: str) -> None:
     [(0, 2.0, ""), (10, 0.0, ""), (30, 0.5, "roughly 1 min left"), (7, 2.0, "roughly 4 s left")],
 )
 def test_the_end_is_told_roughly_where_anything_can_be_said(queued: int, rate: float, said: str) -> None:
-    assert rough_end(queued, rate) == said
+    assert rough_end(queued, rate, Used(0, 0, 0), Used(0, 0, 0)) == said
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (Used(200, 0, 0), "roughly 50 s left"),
+        (Used(0, 30, 0), "roughly 20 s left"),
+        (Used(0, 0, 3_000), "roughly 1 min 40 s left"),
+        (Used(200, 30, 3_000), "roughly 20 s left"),
+        (Used(100_000, 100_000, 1e9), "roughly 8 min 20 s left"),  # of what is queued there is less
+        (Used(100, 0, 0), ""),
+        (Used(0, 5, 0), ""),
+    ],
+)
+def test_the_end_is_that_of_the_limit_which_is_reached_first(limits: Used, said: str) -> None:
+    so_far = Used(pages=100, seconds=10, size_bytes=1_000)
+    assert rough_end(1_000, 2.0, so_far, limits) == said
