@@ -124,6 +124,9 @@ class PolitenessSettings:
     host_silences_max: int = setting(
         20, "pages in a row without an answer, or with 429 or 503, after which an origin is given up", low=1
     )
+    line_wait_max_s: float = setting(
+        21600.0, "how long no origin is given up because this machine's own line seems to be down", "duration", low=0
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ class Cause:
     SILENT = "silent"
     HOLDER_GONE = "holder-gone"
     RETRY_AFTER = "retry-after"
+    LINE = "line"
     FAILING = "failing"
     RESTART = "restart"
     GATEKEEPER = "gatekeeper"
@@ -82,6 +83,9 @@ CAUSES: Final = {
     Cause.SILENT: _CauseRow("{about} does not answer"),
     Cause.HOLDER_GONE: _CauseRow("{number} pages lie only at {about}, which is gone; they are fetched again"),
     Cause.RETRY_AFTER: _CauseRow("{about} asked for a pause ({detail})", HostCondition.SNOOZED),
+    Cause.LINE: _CauseRow(
+        "no host is reached, {about} the last ({detail}): the line of this machine may be down", HostCondition.ASLEEP
+    ),
     Cause.FAILING: _CauseRow("{about} does not answer ({detail}), and is tried again", HostCondition.ASLEEP),
     Cause.RESTART: _CauseRow("{about} is left alone, as it was asked before the restart", HostCondition.SNOOZED),
     Cause.GATEKEEPER: _CauseRow("the gatekeeper of {about} {detail}", HostCondition.WAITING),

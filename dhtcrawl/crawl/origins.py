@@ -17,6 +17,7 @@ from dhtcrawl.config import CrawlSettings, PolitenessSettings
 from dhtcrawl.fetch import retry
 from dhtcrawl.fetch.header_fields import lines_of
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind
+from dhtcrawl.fetch.own_line import AGAIN_S, OwnLine
 from dhtcrawl.fetch.politeness import Backoff, HealthBook, HoldReason, HostBook
 from dhtcrawl.fetch.robots_book import RobotsBook
 from dhtcrawl.loop_state import loop_state
@@ -42,6 +43,14 @@ class Hopeless(NamedTuple):
     result: TaskResult
 
 
+class Beginning(NamedTuple):
+    """How a crawl stands as its run begins."""
+
+    owed: Mapping[str, float]  # seconds, by the hosts that asked for longer waits than the delay
+    has_pages: bool
+    alone: bool  # no other node has a part in the crawl
+
+
 @loop_state
 class Origins:
     """Remembers failures, given-up origins and owed waits of a crawl; bounded."""
@@ -53,12 +62,10 @@ class Origins:
         robots: RobotsBook,
         hosts: HostBook,
         clock: Clock,
-        owed: Mapping[str, float],
+        beginning: Beginning,
         delays: Mapping[str, float],
     ) -> None:
-        """Both in seconds by host: `owed` is what the store has of those that asked for longer waits than the delay,
-        and `delays` are delays other than the crawl's.
-        """
+        """`delays`, in seconds by host, are those other than the crawl's."""
         self.backoff = Backoff(
             polite.backoff_first_s,
             polite.backoff_max_s,
@@ -74,7 +81,8 @@ class Origins:
         self._given_up: OrderedDict[str, Hopeless] = OrderedDict()
         self.robots_s: OrderedDict[str, float] = OrderedDict()  # by origin: the first byte of its robots.txt
         self._health = HealthBook()
-        self._owed = dict(owed)
+        self._line = OwnLine(polite.line_wait_max_s, worked=beginning.has_pages, alone=beginning.alone)
+        self._owed = dict(beginning.owed)
         self._delays = delays
 
     def change(self, settings: CrawlSettings) -> None:
@@ -98,6 +106,7 @@ class Origins:
 
         `again`: the page has failed before.
         """
+        self._reached(origin, exchange.ended_at)
         status, health = retry.STATUSES.get(exchange.status), self._health.of(origin)
         if status is None or not status.hold_host:
             health.succeeded()
@@ -132,17 +141,44 @@ class Origins:
         self._given_up.clear()
 
     def lost(self, origin: str, failure: FetchFailure, now: float) -> None:
-        """No connection was made: leave the host alone for a while, or give the origin up after too many failures."""
+        """No connection was made: leave the host alone for a while, or give the origin up after too many failures.
+
+        What fails while this machine's own line is down counts against no origin.
+        """
+        if self._fails_with_line(origin, failure, now):
+            return
         health = self._health.of(origin)
         # A certificate that does not verify will not verify in a minute.
         hopeless = failure.kind is FetchFailureKind.TLS and not health.answered
-        if health.failed(self.backoff, failure.started_at, failure.ended_at) or hopeless:
+        unproven = self._line.is_unproven
+        if health.failed(self.backoff, failure.started_at, failure.ended_at, answered=unproven) or hopeless:
             self.give_up(origin, SkipReason.FAILED, f"{failure.kind}: {failure.detail}", TaskResult.UNREACHABLE)
         else:
             host, wait_s = host_of(f"{origin}/"), self.backoff.wait_s(health.failures)
             why = f"{failure.kind}: {failure.detail}"
             self._hosts.clock(host).hold(now, wait_s, HoldReason(Cause.FAILING, why))
             log_hold(log, host, wait_s, f"failure {health.failures} in a row, {why}")
+
+    def _fails_with_line(self, origin: str, failure: FetchFailure, now: float) -> bool:
+        """Note for the line that a request failed; where it is down, leave the host alone and return True."""
+        if retry.FAILURES[failure.kind] is not retry.Blame.HOST or failure.kind is FetchFailureKind.TLS:
+            if not failure.reused:
+                self._reached(origin, failure.started_at)  # a connection was made
+            return False
+        line, host = self._line, host_of(f"{origin}/")
+        was_down = line.is_down(now)
+        line.lost(origin, failure.started_at, answered=self._health.of(origin).answered or line.is_unproven)
+        if not line.is_down(now):
+            return False
+        why = f"{failure.kind}: {failure.detail}"
+        if not was_down:
+            log.warning("no host is reached any more, this machine's own line may be down; the last: %s, %s", host, why)
+        self._hosts.clock(host).hold(now, AGAIN_S, HoldReason(Cause.LINE, why))
+        return True
+
+    def _reached(self, origin: str, at: float) -> None:
+        if self._line.reached(origin, at):
+            log.warning("hosts are reached again")
 
     def delay_s(self, host: str) -> float:
         """The delay between two requests to `host`, in seconds: the crawl's or robots.txt's, whichever is longer."""
@@ -186,6 +222,7 @@ class Origins:
 
         `again`: the page has failed before.
         """
+        self._reached(origin, failure.started_at)
         if self._health.of(origin).fell_silent(self.backoff, failure.started_at, failure.ended_at, again=again):
             self.give_up(origin, SkipReason.FAILED, again_and_again(f"{failure.kind}: {failure.detail}"))
 

@@ -19,7 +19,7 @@ from dhtcrawl.crawl.due_tasks import DueTasks
 from dhtcrawl.crawl.frontier import Frontier, FrontierLimits
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.next_round import NextRound
-from dhtcrawl.crawl.origins import Origins
+from dhtcrawl.crawl.origins import Beginning, Origins
 from dhtcrawl.crawl.outbox import Outbox
 from dhtcrawl.crawl.resend_queue import ResendQueue
 from dhtcrawl.crawl.round_transaction import RoundTransaction
@@ -117,7 +117,8 @@ def build(services: Services, start: CrawlStart, next_round: NextRound, live: Li
         crawl_delay_max_s=config.politeness.crawl_delay_max_s,
     )
     delays = start.spec.searches.delays
-    origins = Origins(settings, config.politeness, robots, services.hosts, services.clock, start.owed, delays)
+    beginning = Beginning(start.owed, start.counters.pages > 0, ports.ownership.alone)
+    origins = Origins(settings, config.politeness, robots, services.hosts, services.clock, beginning, delays)
     shares = SlotShares(config.fetch.concurrency, crawls=services.crawls)
     frontier = Frontier(
         clock_of=services.hosts.clock,

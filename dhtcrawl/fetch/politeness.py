@@ -122,12 +122,15 @@ class Health:
         self.answered = True
         self.failures = self.silences = 0
 
-    def failed(self, backoff: Backoff, started_at: float, ended_at: float) -> bool:
-        """Count a connection that failed; whether the origin is to be given up."""
+    def failed(self, backoff: Backoff, started_at: float, ended_at: float, *, answered: bool = False) -> bool:
+        """Count a connection that failed; whether the origin is to be given up.
+
+        `answered`: it counts as one that has answered before.
+        """
         if not self.failures or started_at >= self.failed_at:
             self.failures += 1
             self.failed_at = ended_at
-        return self.failures >= (backoff.failures_max if self.answered else backoff.strikes_max)
+        return self.failures >= (backoff.failures_max if self.answered or answered else backoff.strikes_max)
 
     def fell_silent(self, backoff: Backoff, started_at: float, ended_at: float, *, again: bool = False) -> bool:
         """A connection, but no answer, or only "not now"; whether the origin is to be given up.

@@ -11,7 +11,7 @@ import pytest
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import CrawlSettings, PolitenessSettings
-from dhtcrawl.crawl.origins import Origins
+from dhtcrawl.crawl.origins import Beginning, Origins
 from dhtcrawl.fetch.http import FetchFailure, FetchFailureKind
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.fetch.robots import Robots
@@ -22,6 +22,8 @@ ORIGIN = "http://a.example"
 HOST = "a.example"
 POLITE = PolitenessSettings(host_strikes_max=3, host_silences_max=2)
 REFUSED = FetchFailure(FetchFailureKind.CONNECT, "refused", 0.0, 0.0)
+NEW = Beginning({}, has_pages=False, alone=True)
+OWING = NEW._replace(owed={"b.example": 30.0})
 BUSY: Any = SimpleNamespace(status=503, started_at=0.0, ended_at=0.0)
 
 
@@ -38,7 +40,7 @@ def hosts() -> HostBook:
 @pytest.fixture
 def origins(robots: RobotsBook, hosts: HostBook) -> Origins:
     clock = cast(Clock, SimpleNamespace(monotonic=lambda: 0.0))
-    return Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, {"b.example": 30.0}, {})
+    return Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, OWING, {})
 
 
 def test_one_that_nobody_reaches_is_left_alone_for_longer_and_longer_and_then_given_up(
@@ -58,7 +60,7 @@ def test_one_that_nobody_reaches_is_left_alone_for_longer_and_longer_and_then_gi
 
 def test_of_several_waits_that_a_host_asks_for_the_longest_counts(robots: RobotsBook, hosts: HostBook) -> None:
     clock = cast(Clock, SimpleNamespace(wall=lambda: datetime(2026, 1, 31, 12, tzinfo=UTC)))
-    origins = Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, {}, {})
+    origins = Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, NEW, {})
 
     def wait_s(*lines: str) -> float:
         busy: Any = SimpleNamespace(status=503, headers=[("retry-after", line) for line in lines])
@@ -76,7 +78,7 @@ def test_a_date_that_a_host_asks_to_be_left_alone_until_counts_from_the_date_of_
     """By a clock that is fast it was over at once: the host was asked again, and its pages were given up."""
     noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
     clock = cast(Clock, SimpleNamespace(wall=lambda: noon + off))
-    origins = Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, {}, {})
+    origins = Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, NEW, {})
     headers = [("date", "soon"), ("date", format_datetime(noon, usegmt=True))]
     headers += [("retry-after", format_datetime(noon + timedelta(seconds=90), usegmt=True))]
     assert origins.wait_s(cast(Any, SimpleNamespace(status=503, headers=headers)), 0) == 90
@@ -86,7 +88,8 @@ def test_a_host_may_have_a_delay_of_its_own_which_a_longer_one_of_robots_txt_out
     robots: RobotsBook, hosts: HostBook
 ) -> None:
     clock = cast(Clock, SimpleNamespace(monotonic=lambda: 0.0))
-    origins = Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, {}, {"slow.example": 5.0, HOST: 0.25})
+    delays = {"slow.example": 5.0, HOST: 0.25}
+    origins = Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, NEW, delays)
     assert [origins.delay_s(host) for host in ("slow.example", HOST, "other.example")] == [5.0, 0.25, 1.0]
     origins.change(CrawlSettings(delay_s=9.0))
     assert [origins.delay_s(host) for host in ("slow.example", HOST, "other.example")] == [5.0, 0.25, 9.0]
