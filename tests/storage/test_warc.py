@@ -216,7 +216,16 @@ def test_reading_survives_any_bytes(data: bytes) -> None:
         assert not raw or problems(raw)
 
 
+def test_a_line_beyond_ascii_that_is_not_blank_stays_in_its_head() -> None:
+    head = b"HTTP/1.1 200 OK\r\n\xc3\xa9\r\n\xe9\r\nA: b\r\n\r\n"
+    directory, [written] = archive(item(head=head))
+    assert record_of(directory, written).head == head
+
+
 # Other people's readers
+
+# White space to those who decode a head line by line as UTF-8, or else as Latin-1.
+WHITE_LINES = (b"\xc2\xa0", b"\xa0", b"\x85\x1c", b"\x1f\x0b", b"\xe3\x80\x80 \xe2\x80\xa8", b"A: b\r\n\xc2\x85")
 
 
 @pytest.fixture
@@ -235,6 +244,10 @@ def varied(tmp_path: Path) -> Path:
         ),
         item("http://example.org/unchunked", b"plain", number=7, head=chunked),
         item("http://example.org/gap", b"body", number=8, head=b"HTTP/1.1 200 OK\r\n \r\nA: b\r\n\r\n"),
+        *(
+            item("http://example.org/white", b"body", number=9 + number, head=b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % line)
+            for number, line in enumerate(WHITE_LINES)
+        ),
     )
     path = tmp_path / NAME
     path.write_bytes(directory.files[NAME])
@@ -255,14 +268,14 @@ def test_fastwarc_confirms_every_digest(varied: Path) -> None:
             for record in ArchiveIterator(stream)
             if record.headers.get("WARC-Payload-Digest")
         ]
-    assert blocks == [True] * 17
-    assert payloads == [True] * 8
+    assert blocks == [True] * (17 + 2 * len(WHITE_LINES))
+    assert payloads == [True] * (8 + len(WHITE_LINES))
 
 
 def test_scan_sees_each_record_as_a_member_of_its_own(varied: Path) -> None:
     found = scan_file(varied)
-    assert [member.problems for member in found] == [[]] * 17
-    assert [member.type for member in found] == ["warcinfo", *["response", "request"] * 8]
+    assert [member.problems for member in found] == [[]] * (17 + 2 * len(WHITE_LINES))
+    assert [member.type for member in found] == ["warcinfo", *["response", "request"] * (8 + len(WHITE_LINES))]
     ends = [member.offset + member.length for member in found]
     assert [member.offset for member in found[1:]] == ends[:-1]
     assert ends[-1] == varied.stat().st_size

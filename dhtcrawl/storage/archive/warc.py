@@ -38,8 +38,8 @@ VERSION = "WARC/1.0"
 
 _LEVEL = 1
 
-# A line of white space alone: some readers end a head there.
-_BLANK_LINE = re.compile(rb"\n[^\S\n]*\n")
+# A line at which some readers may end a head: of white space, or of bytes beyond ASCII, which can be white space, too.
+_BLANK_LINE = re.compile(rb"\n[\t\v-\r\x1c- \x80-\xff]*\n")
 
 
 class Written(NamedTuple):
@@ -104,7 +104,16 @@ def closed_head(head: bytes) -> bytes:
     if closed and not head[:1].isspace():
         return head
     lines = (line.rstrip() for line in head.split(b"\n"))
-    return b"\r\n".join(line for line in lines if line) + b"\r\n\r\n"
+    return b"\r\n".join([line for line in lines if not _is_white(line)]) + b"\r\n\r\n"
+
+
+def _is_white(line: bytes) -> bool:
+    """Whether readers that decode a head line by line, as warcio does, see nothing in a line."""
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        text = line.decode("latin-1")
+    return not text.strip()
 
 
 def _append_spooled(file: AppendFile, item: ArchiveItem, both: str, request: bytes) -> Written:
