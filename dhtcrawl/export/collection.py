@@ -72,10 +72,11 @@ class Collection:
     def __init__(self, root: Path, places: Places, stack: ExitStack) -> None:
         self.root = root
         self.unreadable_lines = self.without_body = 0  # counted by `pages`
-        self.archives = {path.name: path.stat().st_size for path in sorted((root / ARCHIVE_DIR).glob(_ARCHIVES))}
         self._places = places
         self._pages = _WholeLines(root / PAGES_DIR / PAGES_FILE, stack)
         self._index = _WholeLines(root / INDEXES_DIR / INDEX_FILE, stack)
+        # After the lines: a body is in the archive before its page has one.
+        self.archives = {path.name: path.stat().st_size for path in sorted((root / ARCHIVE_DIR).glob(_ARCHIVES))}
         self._outcomes_known = False
         ends = self._read_index()
         if self._read_rest(ends):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,26 @@ def test_what_is_written_after_the_opening_does_not_count(tmp_path: Path) -> Non
             with (root / name).open("ab") as file:
                 file.write((more / name).read_bytes())
         assert [page.url for page in opened.pages()] == URLS[:2]
+
+
+def test_a_page_that_comes_while_the_collection_is_opened_has_its_body(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make(tmp_path / "c", PAGES[:2], indexed=0)
+    more = make(tmp_path / "more", PAGES, indexed=0)
+    really_open = Path.open
+
+    def grow_and_open(path: Path, *args: Any, **named: Any) -> Any:
+        # As a crawl does: the body is in the archive before the page has a line.
+        if path == root / "pages/pages.jsonl":
+            for name in ("archive/a.warc.gz", "pages/pages.jsonl"):
+                shutil.copyfile(more / name, root / name)
+        return really_open(path, *args, **named)
+
+    monkeypatch.setattr(Path, "open", grow_and_open)
+    with collection(root) as opened:
+        assert [page.url for page in opened.pages()] == URLS
+        assert opened.without_body == 0
 
 
 def test_what_came_of_a_url_is_its_status_or_why_it_was_skipped(tmp_path: Path) -> None:
