@@ -48,6 +48,18 @@ def test_a_crawl_without_a_page_leaves_nothing_to_keep(tmp_path: Path) -> None:
     assert files(tmp_path) == set(FILES)
 
 
+def test_a_file_among_the_records_that_has_none_is_a_persons_own_and_stays(tmp_path: Path) -> None:
+    out = outputs(tmp_path)
+    (out / "records").mkdir()
+    (out / "records/rules.toml").write_text("the crawl's rules")
+    (out / "records/pages.jsonl").write_text('{"_url":"http://a.example/","_record":1}\n')
+    (out / "records/mine.jsonl").write_text('{"url":"http://a.example/"}\n')
+    kept = set_aside(out, CRAWL)
+    assert kept is not None
+    assert files(kept / "records") == {"rules.toml", "pages.jsonl"}
+    assert files(out / "records") == {"mine.jsonl"}
+
+
 @pytest.mark.parametrize("moved", range(len(FILES) + 1))
 def test_what_a_crash_left_behind_is_moved_the_next_time(moved: int, tmp_path: Path) -> None:
     out, before = outputs(tmp_path / "out"), outputs(tmp_path / "before")

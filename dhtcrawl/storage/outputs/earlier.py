@@ -4,7 +4,7 @@
 
 A crawl that brought nothing but redirects and errors is begun anew by the same command; the answers that it got are
 kept here until a person removes them. Files are renamed one by one, the archive first: what a crash leaves behind is
-moved by the next call.
+moved by the next call. What a person has put into records/ stays.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, OUTPUT_FILES, PAGES_DIR, PAGES_FILE
-from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, record_files
+from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, begins_as_records, record_files
 from dhtcrawl.storage.store.engine import storage_error
 
 EARLIER_DIR = "earlier"
@@ -33,7 +33,8 @@ def set_aside(out: Path, crawl: bytes) -> Path | None:
     archive = sorted((out / ARCHIVE_DIR).glob(f"{name_begins}-*"))
     names = [f"{ARCHIVE_DIR}/{path.name}" for path in archive]
     try:
-        for name in (*names, *OUTPUT_FILES, *(f"{RECORDS_DIR}/{path.name}" for path in record_files(out))):
+        records = [f"{RECORDS_DIR}/{path.name}" for path in record_files(out) if begins_as_records(path)]
+        for name in (*names, *OUTPUT_FILES, *records):
             if (out / name).exists():
                 (target / name).parent.mkdir(parents=True, exist_ok=True)
                 (out / name).replace(target / name)
