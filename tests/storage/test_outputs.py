@@ -326,7 +326,9 @@ def test_a_newer_page_record_is_refused_and_the_old_outputs_stay(store: Store, d
 
 def test_records_that_were_extracted_later_stay_and_are_counted(store: Store, dirs: OutputDirs) -> None:
     assert (write(store, dirs).records, dirs.reports.names()) == ({}, [SKIPPED_FILE])
-    dirs.records().replace("r.jsonl", [b"{}\n" * 3])
+    records = b'{"_url":"http://a.example/","_record":1}\n' * 3
+    dirs.records().replace("r.jsonl", [records])
+    dirs.records().replace("a-persons-own.jsonl", [b'{"name": "Li"}\n'])
     dirs.records().replace("empty.jsonl", [])
     dirs.records().replace("unfinished-0", [b"[]\n"])
     reasons = ["missing", "no-tree", "missing"]
@@ -334,7 +336,7 @@ def test_records_that_were_extracted_later_stay_and_are_counted(store: Store, di
     totals = write(store, dirs)
     assert totals.records == {"r": 3}
     assert totals.rejected == {"missing": 2, "no-tree": 1, "unreadable": 1}
-    assert dirs.records().read("r.jsonl", 0, 100) == b"{}\n" * 3
+    assert dirs.records().read("r.jsonl", 0, 200) == records
 
 
 def test_live_pages_grow_and_are_made_right_in_the_end(store: Store, dirs: OutputDirs) -> None:

@@ -26,6 +26,8 @@ PAGES = "pages/a.jsonl"
 INDEX = "indexes/a.cdxj"
 ARCHIVE = f"archive/{NAME}"
 SKIPPED = "reports/skipped.jsonl"
+RECORDS = "records/r.jsonl"
+REJECTED = "reports/rejected.jsonl"
 
 
 @pytest.fixture
@@ -202,3 +204,31 @@ def test_the_same_payload_under_another_url_does_not_count(out: Path) -> None:
     change(out / PAGES, edit(4, error=None, payload_digest=digest))
     [problem] = verify(out).problems
     assert problem == f"{PAGES}:5: http://down.example/ with {digest} is not in the archive"
+
+
+# Records and rejects
+
+
+def with_records(out: Path) -> Path:
+    """Two records of a rule, of which the crawl rejected two more for one reason."""
+    (out / "records").mkdir()
+    (out / RECORDS).write_text("".join(f'{{"_url":"{url}","_record":1}}\n' for url in URLS[:2]))
+    (out / REJECTED).write_text("".join(json.dumps({"url": url, "reason": "missing"}) + "\n" for url in URLS[2:]))
+    summary = json.loads((out / "summary.json").read_text())
+    (out / "summary.json").write_text(json.dumps(summary | {"records": {"r": 2}, "rejected": {"missing": 2}}))
+    return out
+
+
+def test_records_and_rejects_that_the_summary_counts_are_sound(out: Path) -> None:
+    assert verify(with_records(out)).problems == []
+
+
+def test_what_a_person_has_put_among_the_records_is_no_problem(out: Path) -> None:
+    (with_records(out) / "records/customers.jsonl").write_text('{"name": "Li"}\n')
+    assert verify(out).problems == []
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\0\0\0\n"])
+def test_records_of_which_none_is_left_are_a_problem(out: Path, damaged: bytes) -> None:
+    (with_records(out) / RECORDS).write_bytes(damaged)
+    assert any("records is {'r': 2}" in problem for problem in verify(out).problems)

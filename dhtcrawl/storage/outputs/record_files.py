@@ -122,20 +122,22 @@ class RecordFiles:
             names.add(name)
             records.replace(name, _without_rule(lines))
         for name in records.names():
-            if name.endswith(_SUFFIX) and name not in names and records.read(name, 0, len(_BEGIN)) == _BEGIN:
+            if name.endswith(_SUFFIX) and name not in names and _has_records(records, name):
                 records.remove(name)
         reports.replace(REJECTED_FILE, self._rejects.lines())
 
 
 def count_there(records: Directory, reports: Directory) -> tuple[Counter[str], Counter[str]]:
-    """How many records by rule, and rejects by reason, are in the files that `RecordFiles` or a person has left.
+    """How many records by rule, and rejects by reason, are in the files that `RecordFiles` has left.
+
+    Files without records of pages are a person's own, and do not count.
 
     Raises:
         StorageError: a file cannot be read.
     """
     by_rule: Counter[str] = Counter()
     for name in records.names():
-        if name.endswith(_SUFFIX):
+        if name.endswith(_SUFFIX) and _has_records(records, name):
             by_rule[name.removesuffix(_SUFFIX)] += sum(1 for _ in _lines_of(records, name))
     by_reason: Counter[str] = Counter()
     for line in _lines_of(reports, REJECTED_FILE):
@@ -144,6 +146,10 @@ def count_there(records: Directory, reports: Directory) -> tuple[Counter[str], C
         except (ValueError, KeyError, TypeError, RecursionError):
             by_reason[UNREADABLE] += 1
     return +by_rule, by_reason
+
+
+def _has_records(records: Directory, name: str) -> bool:
+    return records.read(name, 0, len(_BEGIN)) == _BEGIN
 
 
 def _lines_of(directory: Directory, name: str) -> Iterator[bytes]:

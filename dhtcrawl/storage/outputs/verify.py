@@ -33,7 +33,7 @@ from dhtcrawl.storage.outputs.outputs import (
     SKIPPED_FILE,
     SUMMARY_FILE,
 )
-from dhtcrawl.storage.outputs.record_files import NUMBER, RECORDS_DIR, URL, order_of, record_files
+from dhtcrawl.storage.outputs.record_files import NUMBER, RECORDS_DIR, URL, begins_as_records, order_of, record_files
 from dhtcrawl.storage.outputs.summary import Summary
 
 PROBLEMS_KEPT_MAX = 1_000
@@ -241,11 +241,15 @@ def _name_pages_without_line(out: Path, report: VerifyReport, unindexed: set[int
 
 def _fits(out: Path, pages: int) -> bool:
     """Whether there is a summary, of so many pages."""
+    return _summary_of(out).get("pages") == pages
+
+
+def _summary_of(out: Path) -> dict[str, Any]:
+    """The fields of the summary; empty where there is none that can be read."""
     try:
-        summary = _object((out / SUMMARY_FILE).read_bytes())
+        return _object((out / SUMMARY_FILE).read_bytes()) or {}
     except OSError:
-        return False
-    return summary is not None and summary.get("pages") == pages
+        return {}
 
 
 def _name_lines_without_record(out: Path, report: VerifyReport, places: set[int]) -> None:
@@ -278,9 +282,15 @@ def _read_missing(out: Path, report: VerifyReport) -> int:
 
 
 def _read_records(out: Path, report: VerifyReport) -> Counter[str]:
-    """Check that each record of a rule is there once; return how many each rule has."""
+    """Check that each record of a rule is there once; return how many each rule has.
+
+    What has no records of pages is a person's own, unless the summary counts it.
+    """
     counts: Counter[str] = Counter()
+    counted = _summary_of(out).get("records")
     for path in record_files(out):
+        if not (isinstance(counted, dict) and path.stem in counted) and not _may_have_records(path):
+            continue
         before = b""
         for place, row in _objects(out, f"{RECORDS_DIR}/{path.name}", report):
             counts[path.stem] += 1
@@ -294,6 +304,13 @@ def _read_records(out: Path, report: VerifyReport) -> Counter[str]:
                 report.problem(place, "the same record twice" if order == before else "not sorted")
             before = order
     return counts
+
+
+def _may_have_records(path: Path) -> bool:
+    try:
+        return begins_as_records(path)
+    except OSError:
+        return True  # which is told where it is read
 
 
 def _read_summary(
