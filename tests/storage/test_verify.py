@@ -28,6 +28,7 @@ ARCHIVE = f"archive/{NAME}"
 SKIPPED = "reports/skipped.jsonl"
 RECORDS = "records/r.jsonl"
 REJECTED = "reports/rejected.jsonl"
+SUMMARY = "summary.json"
 
 
 @pytest.fixture
@@ -232,3 +233,24 @@ def test_what_a_person_has_put_among_the_records_is_no_problem(out: Path) -> Non
 def test_records_of_which_none_is_left_are_a_problem(out: Path, damaged: bytes) -> None:
     (with_records(out) / RECORDS).write_bytes(damaged)
     assert any("records is {'r': 2}" in problem for problem in verify(out).problems)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        (lambda lines: lines.pop(), f"{SUMMARY}: rejected is {{'missing': 2}}, but {REJECTED} has {{'missing': 1}}"),
+        (lambda lines: lines.insert(1, b"\0\n"), f"{REJECTED}:2: not a JSON object"),
+        (lambda lines: lines.insert(1, b'{"reason": 5}\n'), f"{REJECTED}:2: needs a url and a reason"),
+        (lambda lines: lines.append(b'{"url'), f"{REJECTED}:3: cut off"),
+    ],
+)
+def test_rejects_that_are_damaged_are_named(out: Path, how: Callable[[list[bytes]], object], told: str) -> None:
+    change(with_records(out) / REJECTED, how)
+    assert verify(out).problems == [told]
+
+
+def test_a_summary_of_a_version_that_did_not_count_rejects_is_no_problem(out: Path) -> None:
+    summary = json.loads((with_records(out) / SUMMARY).read_text())
+    del summary["rejected"]
+    (out / SUMMARY).write_text(json.dumps(summary))
+    assert verify(out).problems == []

@@ -33,7 +33,15 @@ from dhtcrawl.storage.outputs.outputs import (
     SKIPPED_FILE,
     SUMMARY_FILE,
 )
-from dhtcrawl.storage.outputs.record_files import NUMBER, RECORDS_DIR, URL, begins_as_records, order_of, record_files
+from dhtcrawl.storage.outputs.record_files import (
+    NUMBER,
+    RECORDS_DIR,
+    REJECTED_FILE,
+    URL,
+    begins_as_records,
+    order_of,
+    record_files,
+)
 from dhtcrawl.storage.outputs.summary import Summary
 
 PROBLEMS_KEPT_MAX = 1_000
@@ -118,8 +126,9 @@ def verify(out: Path) -> VerifyReport:
         _name_pages_without_line(out, report, unindexed)
     if places:
         _name_lines_without_record(out, report, places)
-    reasons = _read_skipped(out, report)
-    _read_summary(out, report, reasons, _read_missing(out, report), _read_records(out, report))
+    reasons = _read_reasons(out, SKIPPED_FILE, report)
+    rejected = _read_reasons(out, REJECTED_FILE, report)
+    _read_summary(out, report, reasons, rejected, _read_missing(out, report), _read_records(out, report))
     return report
 
 
@@ -259,10 +268,11 @@ def _name_lines_without_record(out: Path, report: VerifyReport, places: set[int]
                 report.problem(place, "no record of that URL, time and digest lies where it points")
 
 
-def _read_skipped(out: Path, report: VerifyReport) -> Counter[str]:
+def _read_reasons(out: Path, name: str, report: VerifyReport) -> Counter[str]:
+    """How often each reason stands in a report whose lines have a URL and a reason."""
     reasons: Counter[str] = Counter()
-    for place, row in _objects(out, f"{REPORTS_DIR}/{SKIPPED_FILE}", report):
-        report.counters.skipped += 1
+    for place, row in _objects(out, f"{REPORTS_DIR}/{name}", report):
+        report.counters.skipped += name == SKIPPED_FILE
         url, reason = row.get("url"), row.get("reason")
         if not (isinstance(url, str) and url and isinstance(reason, str) and reason):
             report.problem(place, "needs a url and a reason")
@@ -314,7 +324,12 @@ def _may_have_records(path: Path) -> bool:
 
 
 def _read_summary(
-    out: Path, report: VerifyReport, reasons: Counter[str], bodies_missing: int, extracted: Counter[str]
+    out: Path,
+    report: VerifyReport,
+    reasons: Counter[str],
+    rejected: Counter[str],
+    bodies_missing: int,
+    extracted: Counter[str],
 ) -> None:
     path = out / SUMMARY_FILE
     try:
@@ -344,6 +359,9 @@ def _read_summary(
     records = summary.get("records", {})  # earlier versions have none
     if records != extracted:
         report.problem(SUMMARY_FILE, f"records is {records!r}, but {RECORDS_DIR}/ has {dict(extracted)!r}")
+    if summary.get("rejected", rejected) != rejected:
+        name = f"{REPORTS_DIR}/{REJECTED_FILE}"
+        report.problem(SUMMARY_FILE, f"rejected is {summary['rejected']!r}, but {name} has {dict(rejected)!r}")
 
 
 def _objects(out: Path, pattern: str, report: VerifyReport) -> Iterator[tuple[str, dict[str, Any]]]:
