@@ -373,6 +373,38 @@ def test_tables_are_not_taken_for_leftovers_where_the_file_that_leads_to_them_is
     engine.close()
 
 
+@pytest.mark.parametrize("opened_before", [1, 2])
+def test_a_store_whose_log_was_removed_is_damaged_and_does_not_lack_the_last_writes_without_a_word(
+    tmp_path: Path, opened_before: int
+) -> None:
+    path = tmp_path / "store"
+    for number in range(opened_before):
+        engine = LevelEngine(path)
+        engine.write({b"key%d" % number: b"value"}, sync=False)
+        engine.close()
+    (log,) = path.glob("*.log")
+    log.rename(tmp_path / log.name)
+    for new in (True, False):
+        with pytest.raises(StorageError, match=r"it is damaged .*its log, \*\.log, is gone.*; restore it"):
+            LevelEngine(path, new=new)
+    (tmp_path / log.name).rename(log)
+    engine = LevelEngine(path)
+    assert engine.get(b"key%d" % (opened_before - 1)) == b"value"
+    engine.close()
+
+
+def test_a_store_whose_making_was_killed_before_its_first_log_is_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    LevelEngine(path).close()
+    (manifest,) = path.glob("MANIFEST-*")
+    for log in path.glob("*.log"):
+        log.unlink()
+    # As LevelDB leaves it then: a first manifest, which says that there is nothing yet.
+    manifest.rename(path / "MANIFEST-000001")
+    (path / "CURRENT").write_text("MANIFEST-000001\n")
+    LevelEngine(path).close()
+
+
 def test_a_log_that_breaks_off_is_read_up_to_there(tmp_path: Path) -> None:
     engine = LevelEngine(tmp_path / "store")
     for number in range(100):

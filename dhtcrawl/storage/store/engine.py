@@ -31,6 +31,7 @@ LARGE_BYTES = 64 << 20
 # 150,000 in a row were. So much of the thread's CPU beyond what is usual has the store read by gets.
 SLOW_S, USUAL_S = 1e-3, 1e-4
 _WRITES_BETWEEN_LOOKS = 256
+_FIRST_MANIFEST = b"MANIFEST-000001\n"  # what CURRENT says of a database whose first log is yet to be made
 
 
 class LevelEngine:
@@ -77,12 +78,7 @@ class LevelEngine:
         try:
             if new:
                 self._path.mkdir(parents=True, exist_ok=True)
-                # LevelDB would take the directory for a new one, and remove the tables.
-                if not (self._path / "CURRENT").exists() and any(self._path.glob("*.ldb")):
-                    raise StorageError(
-                        f"cannot open the store {self._path}: it is damaged (it has tables, and its file CURRENT is "
-                        "gone); restore it, or start with another directory"
-                    )
+            _check_files(self._path)
             return plyvel.DB(
                 os.fsencode(self._path),  # a name need not be UTF-8
                 create_if_missing=new,
@@ -202,6 +198,27 @@ class LevelEngine:
     def close(self) -> None:
         self._end_read()
         self._db.close()
+
+
+def _check_files(path: Path) -> None:
+    """Refuse a database that LevelDB would open without what is gone.
+
+    Raises:
+        StorageError: so it is.
+        OSError: the directory cannot be read.
+    """
+    current = path / "CURRENT"
+    # LevelDB would take the directory for a new one, and remove the tables.
+    if not current.exists():
+        lacks = "it has tables, and its file CURRENT is gone" if any(path.glob("*.ldb")) else ""
+    else:
+        # What was written last is in the log alone, and LevelDB does not miss it. It makes the log before it leaves the
+        # first manifest of a new database for the second, and from then on there is always one.
+        lacks = "" if any(path.glob("*.log")) or current.read_bytes() == _FIRST_MANIFEST else "its log, *.log, is gone"
+    if lacks:
+        raise StorageError(
+            f"cannot open the store {path}: it is damaged ({lacks}); restore it, or start with another directory"
+        )
 
 
 def _at(reader: Any, key: bytes) -> bytes | None:
