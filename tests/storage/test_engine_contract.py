@@ -296,6 +296,21 @@ def test_a_damaged_block_is_an_error_and_never_a_missing_key(tmp_path: Path, lar
     engine.close()
 
 
+@pytest.mark.parametrize("large_bytes", [LARGE_BYTES, 0])
+def test_a_table_that_was_cut_off_is_damage_and_not_an_invalid_argument(tmp_path: Path, large_bytes: int) -> None:
+    engine = LevelEngine(tmp_path)
+    engine.write({b"%05d" % i: random.Random(i).randbytes(50) for i in range(3000)}, sync=False)
+    engine.close()
+    LevelEngine(tmp_path).close()  # what is in the log becomes a table
+    for table in tmp_path.glob("*.ldb"):
+        os.truncate(table, 1000)
+    engine = LevelEngine(tmp_path, large_bytes=large_bytes)
+    for read in (content, lambda each: each.get_many([b"00001"])):
+        with pytest.raises(StorageError, match=r"it is damaged .*; restore it, or start with another directory"):
+            read(engine)
+    engine.close()
+
+
 def readable(engine: Engine, key: bytes) -> bool:
     try:
         assert engine.get_many([key]) != [None], "silently gone"
@@ -320,6 +335,8 @@ def test_a_second_opener_is_told_so(tmp_path: Path) -> None:
         (plyvel.IOError(b"IO error: /s/000012.log: No space left on device"), "no space left"),
         (plyvel.CorruptionError(b"Corruption: corrupted compressed block contents"), "it is damaged"),
         (plyvel.CorruptionError(b"Corruption: 3 missing files; e.g.: /home/block/s/000005.ldb"), "it is damaged"),
+        (plyvel.IOError(b"IO error: /s/000005.ldb: Invalid argument"), r"it is damaged .*000005\.ldb.*; restore it"),
+        (plyvel.IOError(b"IO error: /a.ldb: Invalid argument/LOCK: Input/output error"), "what: IO error: /a.ldb"),
         (plyvel.IOError(b"IO error: /srv/locker/s: Input/output error"), "what: IO error: /srv/locker/s"),
         (OSError(errno.EIO, "Input/output error", "/srv/corruption/clock"), "what: .*Input/output error"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "no space left"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ LARGE_BYTES = 64 << 20
 # 150,000 in a row were. So much of the thread's CPU beyond what is usual has the store read by gets.
 SLOW_S, USUAL_S = 1e-3, 1e-4
 _WRITES_BETWEEN_LOOKS = 256
+_CUT_OFF = re.compile(r"\.(?:ldb|sst): Invalid argument$")
 _FIRST_MANIFEST = b"MANIFEST-000001\n"  # what CURRENT says of a database whose first log is yet to be made
 
 
@@ -253,7 +255,8 @@ def storage_error(error: Exception, what: str) -> StorageError:
         return StorageError(f"{what}: its file system can only be read; name a directory in another")
     if _is_of(error, text, errno.EMFILE):
         return StorageError(f"{what}: this process may open no more files; raise 'ulimit -n'")
-    if isinstance(error, plyvel.CorruptionError) or text.startswith("Corruption: "):
+    # "Invalid argument" is how LevelDB tells of a table that was cut off: it reads behind the end of the mapped file.
+    if isinstance(error, plyvel.CorruptionError) or text.startswith("Corruption: ") or _CUT_OFF.search(text):
         return StorageError(f"{what}: it is damaged ({text}); restore it, or start with another directory")
     return StorageError(f"{what}: {text}")
 
