@@ -21,7 +21,7 @@ from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.collect import gather_files
 from dhtcrawl.storage.collect.export import Row
-from dhtcrawl.storage.collect.facts import CrawlFacts, read_facts
+from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, read_facts
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.outputs.verify import verify
 from dhtcrawl.storage.store import bequests, catalog, keys
@@ -300,6 +300,22 @@ def test_a_nodes_books_are_read_with_care() -> None:
     assert facts.failure == "does not answer"
     facts = read_facts({"node": "ab" * 20, "cpu_seconds": float("nan"), "rss_bytes_max": True, "reachable": True})
     assert (facts.cpu_seconds, facts.rss_bytes_max, facts.failure) == (0, 0, "")
+
+
+@pytest.mark.parametrize("said", [9.2e18, 2**63 - 1, 2**54, float("inf"), -1, "x"])
+def test_a_node_that_says_it_took_longer_than_the_world_is_old_stops_nobody(
+    source: FakeSource, out: Path, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = source.nodes
+
+    async def nodes() -> list[NodeFacts]:
+        first, *others = await asked()
+        return [replace(first, cpu_seconds=said, rss_bytes_max=said, seconds=said), *others]
+
+    monkeypatch.setattr(source, "nodes", nodes)
+    summary = run(source, out)
+    assert summary.complete
+    assert {share.cpu_seconds for share in summary.per_node} == {0, 1.5}
 
 
 # Broken off, and done again

@@ -8,7 +8,6 @@ count if the node is gone at the next gathering.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
 
 COUNTERS_MAX = 80  # of a node, as in `dhtcrawl.swarm.calls.words`
+SECONDS_MAX = 1 << 53  # which a node says it took; they are stored in milliseconds, in 64 bits
 _NODE = b"n"  # among a crawl's notes: `n` ‖ node id (20)
 
 
@@ -101,9 +101,9 @@ def checked(facts: NodeFacts) -> NodeFacts:
     return replace(
         facts,
         counters={str(name)[:64]: _figure(value) for name, value in list(facts.counters.items())[:COUNTERS_MAX]},
-        cpu_seconds=_figure(facts.cpu_seconds),
+        cpu_seconds=_figure(facts.cpu_seconds, SECONDS_MAX),
         rss_bytes_max=int(_figure(facts.rss_bytes_max)),
-        seconds=_figure(facts.seconds),
+        seconds=_figure(facts.seconds, SECONDS_MAX),
     )
 
 
@@ -172,10 +172,10 @@ def _sum(nodes: Iterable[NodeFacts], counter: str) -> int:
     return sum(int(facts.counters.get(counter, 0)) for facts in nodes)
 
 
-def _figure(value: object) -> float:
+def _figure(value: object, end: int = 1 << 63) -> float:
     if type(value) not in (int, float) or not isinstance(value, int | float):
         return 0
-    return value if math.isfinite(value) and 0 <= value < 1 << 63 else 0
+    return value if 0 <= value < end else 0  # a NaN is not at least 0 either
 
 
 def _node_key(crawl: bytes, node: str) -> bytes:
