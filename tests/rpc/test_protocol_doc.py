@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from hashlib import blake2b
 from pathlib import Path
+
+import msgpack
 
 from dhtcrawl.rpc.discovery.datagram import DATAGRAM_BYTES_MAX, encode_request
 from dhtcrawl.rpc.peers import connectionless
@@ -17,7 +20,15 @@ from dhtcrawl.rpc.tasks.rows import ITEMS_MAX, LinkRow, PeerRow, PlaceRow, Recor
 from dhtcrawl.rpc.tasks.signals import SIGNALS, Why
 from dhtcrawl.rpc.tasks.tls_stream import HANDSHAKE_BYTES_MAX
 from dhtcrawl.rpc.tasks.transport import TransportLimits
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.ranges import FIRST, LAST, Digests, add_digests, record_hash
+from dhtcrawl.storage.store.records import Additions, Place, State, Task
+from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.txn import Txn
 from rpc.wire import CRAWL, KEY
+
+LATER_KEY = b"\xff" * 20
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol-tasks.md").read_text("utf-8")
 
@@ -52,6 +63,27 @@ def test_links_go_in_the_datagram_of_the_example() -> None:
     assert "after {:g} and {:g} s again, under one message id, and gives up after {:g} s".format(
         *waits
     ) in PAGE.replace("\n ", "")
+
+
+def test_records_are_compared_by_the_hashes_and_the_sums_that_the_page_describes() -> None:
+    waits = Task("http://a.example/", 0, 0, "", seed=True)
+    done = waits._replace(
+        state=State.DONE, gen=1, place=Place("ab" * 20, "a-1", 5, 6), added=Additions(("cd" * 20,), b"tail")
+    )
+    described = [
+        [KEY, 0, 0, 0, 0, None, True, ""],
+        [LATER_KEY, 1, 4, 0, 0, ["ab" * 20, "a-1", 5, 6], True, "", ["cd" * 20], b"tail"],
+    ]
+    hashes = [blake2b(msgpack.packb(fields), digest_size=8).digest() for fields in described]
+    assert hashes[0].hex() in PAGE
+    numbers = [int.from_bytes(each, "big") for each in hashes]
+    assert [record_hash(TaskReplica(KEY, waits)), record_hash(TaskReplica(LATER_KEY, done))] == numbers
+    store = MemoryEngine()
+    store.write({keys.TASK + CRAWL + KEY: waits.pack(), keys.TASK + CRAWL + LATER_KEY: done.pack()}, sync=True)
+    digests = Digests()
+    add_digests(Txn(store, {}), CRAWL, FIRST, LAST, 0, digests, lambda _: True)
+    assert "each the XOR" not in PAGE
+    assert digests.pack(0) == (sum(numbers) % 2**64).to_bytes(8, "big")
 
 
 def test_the_table_of_kinds_is_complete_and_names_every_field() -> None:
