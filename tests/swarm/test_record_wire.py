@@ -313,6 +313,18 @@ def test_what_a_later_version_adds_to_a_record_passes_through_an_older_node(extr
     assert wire.record_of(TaskReplica(KEY, again)).extra == extra
 
 
+def test_a_page_that_is_opened_again_is_one_that_backups_take_however_often_it_was_fetched() -> None:
+    store = Store()
+    fetched = TASK._replace(
+        state=State.DONE, place=PLACE, added=Additions(tuple(f"{number:040x}" for number in range(OTHERS_MAX)))
+    )
+    store.put(keys.TASK + CRAWL + KEY, fetched.pack())
+    store.run(lambda txn: replicas.reopen(txn, CRAWL, [KEY], when=lambda _: True, **OURS))
+    again = TaskReplica(KEY, store.task(URL))
+    assert again.task.gen == 1
+    assert wire.copy_of(wire.record_of(again), BY_URL) == again
+
+
 def test_what_a_later_version_adds_to_a_link_stays_with_its_task() -> None:
     link = Link(KEY, URL, 2, "http://a.example/", 1, True, Additions(later=b"later"))
     assert wire.link_of(wire.row_of_link(link), BY_URL) == link

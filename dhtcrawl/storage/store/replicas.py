@@ -36,6 +36,7 @@ from dhtcrawl.storage.store.records import (
     essence,
     is_task,
     merge,
+    others_beside,
     pack,
     unpack,
     unpack_task,
@@ -276,7 +277,7 @@ def reopen(
         if task is None or not when(task):
             continue  # its record has changed meanwhile
         again = task._replace(state=State.PENDING, gen=task.gen + 1, attempt=0, reason="", detail="", place=None)
-        again = again.with_others(task.fetchers)
+        again = again.with_others(others_beside(None, task.fetchers))
         txn.put(keys.TASK + crawl + key, again.pack())
         into.place(key, task, again, again.order)
         opened.append(TaskReplica(key, again))
