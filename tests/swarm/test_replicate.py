@@ -18,6 +18,7 @@ from dhtcrawl.storage.store.records import Place, State
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.records import replicate, wire
 from dhtcrawl.swarm.records.replicate import Replicator
+from dhtcrawl.swarm.records.silent_nodes import SAID_AGAIN_S, SILENT_S
 from dhtcrawl.swarm.records.wire import record_bytes
 
 from .fake_peers import GONE, FakePeers, node, taken, view_of
@@ -77,6 +78,23 @@ async def test_a_record_is_safe_when_two_of_three_backups_have_it() -> None:
         assert not office.replicator.unsafe(CRAWL, copy(1).key)
         assert office.replicator.busy  # the third is to have it, too
         office.become(view_of([0, 1, 2]))
+
+
+async def test_a_backup_that_this_node_alone_does_not_reach_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async with an_office(n3=gone) as office:
+        office.keep(copy(1))
+        await asyncio.sleep(SILENT_S - 1.0)
+        assert caplog.messages == []
+        await asyncio.sleep(3 * SILENT_S)
+        (told,) = caplog.messages
+        assert node(3).hex()[:12] in told
+        # One that is no member any more is not missed.
+        caplog.clear()
+        office.become(view_of([0, 1, 2]))
+        await asyncio.sleep(0.5)
+        office.keep(copy(2))
+        await asyncio.sleep(2 * SAID_AGAIN_S)
+        assert caplog.messages == []
 
 
 async def test_a_record_that_only_one_backup_has_is_not_safe() -> None:

@@ -18,6 +18,7 @@ from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import send_links
 from dhtcrawl.swarm.records.send_links import LinkSender
+from dhtcrawl.swarm.records.silent_nodes import PASSED_S, SILENT_S
 from dhtcrawl.swarm.records.wire import link_bytes
 from dhtcrawl.url import URL_CHARS_MAX
 
@@ -170,3 +171,54 @@ async def test_links_that_find_no_room_are_refused(monkeypatch: pytest.MonkeyPat
         await asyncio.sleep(1.0)
         assert desk.acked == links[:3]
         assert desk.courier.send(links[3:]) == []
+
+
+async def test_links_of_an_owner_that_this_node_alone_does_not_reach_go_to_the_next_node(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    peers, links = FakePeers(THREE), links_of(1, 4)
+    peers.handlers[node(1)] = lambda _: GONE
+    async with asyncio.TaskGroup() as group:
+        desk = Desk(peers, group)
+        desk.courier.send(links[:3])
+        await asyncio.sleep(SILENT_S - 1.0)
+        assert (desk.acked, peers.to(2), caplog.messages) == ([], [], [])
+        await asyncio.sleep(2.0)
+        assert sorted(desk.acked) == sorted(links[:3])
+        assert [message.tried for message in peers.to(2) if isinstance(message, StoreTask)] == [(node(1),)]
+        assert peers.to(0) == [], "what it took into custody itself, it could not give to the owner"
+        (told,) = caplog.messages
+        assert node(1).hex()[:12] in told
+        # After a while the owner is asked again.
+        peers.handlers.clear()
+        await asyncio.sleep(PASSED_S)
+        asked = len(peers.to(1))
+        desk.courier.send(links[3:])
+        await asyncio.sleep(1.0)
+        assert desk.acked[3:] == links[3:]
+        assert (len(peers.to(1)), len(peers.to(2))) == (asked + 1, 1)
+
+
+async def test_links_of_the_only_other_node_wait_for_it_however_long_it_does_not_answer() -> None:
+    view = view_of([0, 1])
+    peers, links = FakePeers(view), links_of(1, 2, view)
+    peers.handlers[node(1)] = lambda _: GONE
+    async with asyncio.TaskGroup() as group:
+        desk = Desk(peers, group)
+        desk.courier.send(links)
+        await asyncio.sleep(SILENT_S + PASSED_S)
+        assert (desk.acked, peers.to(0)) == ([], [])
+        peers.handlers.clear()
+        await asyncio.sleep(1.0)
+        assert sorted(desk.acked) == sorted(links)
+
+
+async def test_an_owner_that_refuses_has_answered() -> None:
+    peers, links = FakePeers(THREE), links_of(1, 1)
+    peers.handlers[node(1)] = lambda _: Failure(FailureKind.REFUSED, "storage: StorageFull")
+    async with asyncio.TaskGroup() as group:
+        desk = Desk(peers, group)
+        desk.courier.send(links)
+        await asyncio.sleep(2 * SILENT_S)
+        assert peers.to(2) == []
+        peers.handlers.clear()

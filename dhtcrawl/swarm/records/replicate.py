@@ -8,6 +8,7 @@ a tombstone gets the record whole.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
 from typing import cast
@@ -32,6 +33,9 @@ from dhtcrawl.swarm.records.replica_tracker import (
     ToSend,
 )
 from dhtcrawl.swarm.records.safe_news import SafeNews
+from dhtcrawl.swarm.records.silent_nodes import SilentNodes
+
+log = logging.getLogger(__name__)
 
 LIMITS = DeliveryLimits(
     batch_bytes_max=wire.RECORDS_BYTES_MAX,
@@ -77,6 +81,7 @@ class Replicator:
         self._waits: dict[bytes, asyncio.Task[None]] = {}  # for room in queues that are full
         self._tracker = ReplicaTracker(peers.view, peers.node_id, replicas=replicas, acks=acks, heir_of=heir_of)
         self._news = SafeNews()
+        self._silent = SilentNodes()
         self._deliverer: Deliverer[ReplicaTicket] = Deliverer(
             group,
             self._send,
@@ -164,7 +169,9 @@ class Replicator:
             message = DeleteBackup(kind.crawl, rows, safe)
         reply = await self._peers.ask(batch.node, message)
         if isinstance(reply, Failure):
+            self._note_silent(batch.node, reply)
             return Rest(refused=tickets)
+        self._silent.answered(batch.node)
         assert isinstance(reply, Ack), "the kind that answers STORE_BACKUP and DELETE_BACKUP"
         if reply.records:
             copies = [ticket.copy for ticket in tickets]
@@ -184,6 +191,20 @@ class Replicator:
             self._put(batch.node, ReplicaKind(kind.crawl, whole=True), failed)
             self._act()
         return Rest()
+
+    def _note_silent(self, node: bytes, failure: Failure) -> None:
+        if node not in self._peers.view:
+            return
+        silent_s = self._silent.failed(node, failure, asyncio.get_running_loop().time())
+        if silent_s is not None:
+            log.warning(
+                "node %s is a member and has not answered this node for %.0f s (%s): no crawl ends before it has the"
+                " records of which it is a backup; see whether a firewall stands between the two",
+                node.hex()[:12],
+                silent_s,
+                failure.detail,
+                extra={"peer": node.hex()},
+            )
 
     def _tell_safe(
         self, node: bytes, crawl: bytes, taken: list[ReplicaTicket], became_safe: list[ReplicaTicket]

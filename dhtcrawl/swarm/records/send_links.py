@@ -5,15 +5,19 @@
        └────────────────────── put_back, after a pause ──────────┘
 
 The owner of a link is looked up each time it leaves the outbox. So a link that
-came back goes to its present owner, and nothing here depends on the view.
+came back goes to its present owner, and nothing here depends on the view. Where
+that has not answered for long, though it is a member, the next node is told that
+it was tried, and takes the link into custody.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
 
+from dhtcrawl.keyspace import placement
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
@@ -23,8 +27,11 @@ from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.deliver.deliverer import Deliverer
 from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
 from dhtcrawl.swarm.records import wire
+from dhtcrawl.swarm.records.silent_nodes import SilentNodes
 from dhtcrawl.swarm.records.tried_owners import TriedOwners
 from dhtcrawl.swarm.replica_sets import NO_OWNER, by_owner
+
+log = logging.getLogger(__name__)
 
 LIMITS = DeliveryLimits(
     batch_bytes_max=wire.LINKS_BYTES_MAX,
@@ -57,6 +64,7 @@ class LinkSender:
         self._moved = moved
         self._tell_crawl = tell_crawl
         self._tried = TriedOwners()
+        self._silent = SilentNodes()
         self._deliverer: Deliverer[Link] = Deliverer(
             group,
             self._send,
@@ -78,10 +86,32 @@ class LinkSender:
             or `put_back` for other links means that there may be room.
         """
         refused: list[Link] = []
-        for node, theirs in by_owner(self._peers.view, links, attrgetter("key")).items():
+        by_node = by_owner(self._peers.view, links, attrgetter("key"))
+        passed = self._silent.passed_over(asyncio.get_running_loop().time())
+        if passed:
+            by_node = self._pass_over(passed, by_node)
+        for node, theirs in by_node.items():
             taken = self._deliverer.put(node, theirs)
             refused += theirs[taken:]
         return refused
+
+    def _pass_over(self, passed: frozenset[bytes], by_node: dict[bytes, list[Link]]) -> dict[bytes, list[Link]]:
+        """The links by the nodes that get them, where these owners do not answer; the only other one gets its own.
+
+        This node takes none into custody itself: it could not give it to an owner that it does not reach.
+        """
+        view, without = self._peers.view, {*passed, self._peers.node_id}
+        found: dict[bytes, list[Link]] = {}
+        for owner, links in by_node.items():
+            if owner not in passed:
+                found.setdefault(owner, []).extend(links)
+                continue
+            self._tried.failed(owner, (link.key for link in links))
+            for link in links:
+                nearest = view.closest_active(placement(link.key), len(without) + 1)
+                node = next((member.id for member in nearest if member.id not in without), owner)
+                found.setdefault(node, []).append(link)
+        return found
 
     async def _send(self, batch: Batch[Link]) -> Rest[Link]:
         owner, links = batch.node, batch.items
@@ -93,9 +123,25 @@ class LinkSender:
             if reply.kind is FailureKind.REFUSED and reply.detail.startswith(UNKNOWN_CRAWL):
                 await self._tell_crawl(owner)
             self._tried.failed(owner, (link.key for link in links))
+            self._note_silent(owner, reply)
             return Rest(refused=links)
+        self._silent.answered(owner)
         assert isinstance(reply, Ack), "the kind that answers STORE_TASK"
         return Rest(refused=self._read(reply, links))
+
+    def _note_silent(self, owner: bytes, failure: Failure) -> None:
+        if owner not in self._peers.view:
+            return
+        silent_s = self._silent.failed(owner, failure, asyncio.get_running_loop().time())
+        if silent_s is not None:
+            log.warning(
+                "node %s is a member and has not answered this node for %.0f s (%s): links to its tasks go to the"
+                " next node; see whether a firewall stands between the two",
+                owner.hex()[:12],
+                silent_s,
+                failure.detail,
+                extra={"crawl": self._crawl.hex(), "peer": owner.hex()},
+            )
 
     def _read(self, ack: Ack, links: list[Link]) -> list[Link]:
         """Report the links that were taken, and return the others."""
