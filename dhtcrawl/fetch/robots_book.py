@@ -2,7 +2,10 @@
 
 Bounded: the rules least recently asked for are forgotten and fetched anew when
 they are needed again. Rules expire (RFC 9309, 2.4); where robots.txt answers with
-errors then, those of before are in force again, which the RFC allows.
+errors then, those of before are in force again, which the RFC allows. What this node
+has read counts for one task at least, however long the host has it wait for its turn:
+else a host whose turns are further apart than rules last would be asked for nothing
+but its robots.txt.
 
 Rules that another node told are in force as those that this node has read, until
 a page would be passed over for them: then the crawl doubts them, and they are
@@ -23,6 +26,8 @@ _SCHEMES = ("http://", "https://")
 ORIGINS_MAX = 20_000
 # Of robots.txt as sent; parsed rules take some fifteen times as much memory.
 BYTES_MAX = 16 << 20
+# A turn that comes later than this has robots.txt read anew all the same (RFC 9309, 2.4).
+UNUSED_S = 86_400.0
 
 
 class _Known(NamedTuple):
@@ -30,6 +35,7 @@ class _Known(NamedTuple):
 
     rules: Robots
     until: float
+    unused_until: float  # the same while no task was decided by them
     told: bool
 
 
@@ -56,6 +62,7 @@ class RobotsBook:
         self._bytes_max = bytes_max
         self._rules: OrderedDict[str, _Known] = OrderedDict()
         self._doubted: OrderedDict[str, None] = OrderedDict()
+        self._unused: set[str] = set()  # origins by whose rules no task was decided since they came
         self._delays: dict[str, float] = {}  # by origin; only those with a wish
 
     def put(self, origin: str, rules: Robots, age_s: float = 0.0, *, told: bool = False) -> Robots:
@@ -70,13 +77,16 @@ class RobotsBook:
         rules = rules if former is None else former
         before = self._rules.pop(origin, None)
         self._bytes += rules.size - (before.rules.size if before is not None else 0)
-        self._rules[origin] = _Known(rules, self._now() + max(0.0, self._ttl_s - age_s), told)
+        until = self._now() + max(0.0, self._ttl_s - age_s)
+        self._rules[origin] = _Known(rules, until, until if told else max(until, self._now() + UNUSED_S), told)
+        self._unused.add(origin)
         if not told:
             self._doubted.pop(origin, None)
         while len(self._rules) > self._origins_max or (self._bytes > self._bytes_max and len(self._rules) > 1):
             oldest, gone = self._rules.popitem(last=False)
             self._bytes -= gone.rules.size
             self._delays.pop(oldest, None)
+            self._unused.discard(oldest)
         delay_s = rules.crawl_delay_s(self._token)
         if delay_s is None:
             self._delays.pop(origin, None)
@@ -89,7 +99,8 @@ class RobotsBook:
         if entry is None:
             return False
         self._rules.move_to_end(origin)
-        return entry.until > self._now() and origin not in self._doubted
+        until = entry.unused_until if origin in self._unused else entry.until
+        return until > self._now() and origin not in self._doubted
 
     def doubt(self, origin: str) -> bool:
         """Doubt an origin's rules if another node told them; False where this node has read them itself."""
@@ -110,8 +121,9 @@ class RobotsBook:
         return self._rules[origin].rules if origin in self._rules and not self.known(origin) else None
 
     def allows(self, origin: str, url: str) -> bool:
-        """Whether a URL of `origin` may be fetched; False where no rules are known."""
+        """Whether a URL of `origin` may be fetched, which decides its task; False where no rules are known."""
         entry = self._rules.get(origin)
+        self._unused.discard(origin)
         return entry is not None and entry.rules.allows(url, self._token)
 
     def unreachable(self, origin: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from storage.stores import CRAWL
 
-from dhtcrawl.config import Config, CrawlSettings, FetchSettings
+from dhtcrawl.config import Config, CrawlSettings, FetchSettings, PolitenessSettings
 from dhtcrawl.crawl.frontier import Job
 from dhtcrawl.crawl.parts import build, first_round
 from dhtcrawl.crawl.ports import CrawlPorts, TaskOutcome
@@ -55,7 +55,9 @@ class Given(NoAssignment):
 class SmallWeb:
     """Answers by URL; what is not there is 404."""
 
-    def __init__(self, answers: dict[str, Answer], ports: CrawlPorts = PORTS, /, **settings: Any) -> None:
+    def __init__(
+        self, answers: dict[str, Answer], ports: CrawlPorts = PORTS, /, robots_ttl_s: float = 86_400.0, **settings: Any
+    ) -> None:
         self.answers = answers
         self.cut: dict[str, Truncated] = {}  # the URLs whose bodies are not whole, and why
         self.reused = False  # whether failures are those of connections that were kept alive
@@ -67,7 +69,11 @@ class SmallWeb:
         archive: Any = SimpleNamespace()
         http: Any = self
         self.services = Services(
-            config=replace(Config(), fetch=FetchSettings(retries_max=1)),
+            config=replace(
+                Config(),
+                fetch=FetchSettings(retries_max=1),
+                politeness=PolitenessSettings(robots_ttl_s=robots_ttl_s),
+            ),
             clock=self.clock,
             rng=random.Random(1),
             http=http,

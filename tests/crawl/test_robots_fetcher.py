@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.crawl.robots_fetcher import PageRequests, RobotsFetcher
 from dhtcrawl.fetch.host_access import RobotsAnswer, RobotsFetch, RobotsKnown, UnleasedHosts
 from dhtcrawl.fetch.http import FetchFailureKind, Truncated
@@ -148,6 +149,22 @@ async def test_where_it_cannot_be_had_any_more_the_rules_of_before_stay_in_force
     assert world.parts.robots.known(ORIGIN)
     assert world.parts.robots.allows(ORIGIN, SEED)
     assert not world.parts.robots.allows(ORIGIN, f"{ORIGIN}/x")
+
+
+async def test_where_rules_last_for_less_than_the_delay_each_reading_decides_a_task() -> None:
+    """The turn after that for robots.txt comes when the rules have expired, and nothing else was ever asked for."""
+    world = SmallWeb({ROBOTS: (200, {}, b"User-agent: *\nDisallow: /x\n")}, robots_ttl_s=1.0, delay_s=2.0)
+    requests = PageRequests.of(world.services.config.fetch, world.spec)
+    robots = RobotsFetcher(world.services, world.spec, world.parts, requests)
+    fetcher = Fetcher(world.services, world.spec, world.parts, world.assignment)
+    world.add(SEED)
+    world.add(f"{ORIGIN}/x")
+    world.add(f"{ORIGIN}/y")
+    for _ in range(6):
+        job = await world.next()
+        await (robots.run(job) if job.task is None else fetcher.run(job))
+    assert world.asked == [ROBOTS, SEED, ROBOTS, f"{ORIGIN}/y", ROBOTS]
+    assert [kill.reason for kill in world.handed_in().kills] == [SkipReason.ROBOTS]
 
 
 @pytest.mark.parametrize("answer", [(200, {}, b"User-agent: *\nDisallow: /y\n"), (503, {}, b"")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.memory import entries
 
 from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots
-from dhtcrawl.fetch.robots_book import RobotsBook
+from dhtcrawl.fetch.robots_book import UNUSED_S, RobotsBook
 
 
 class Now:
@@ -47,6 +47,7 @@ def test_rules_expire_and_are_replaced() -> None:
     now = Now()
     book = make(now)
     book.put("http://a", DISALLOW_ALL)
+    assert not book.allows("http://a", "http://a/")
     now.at += 59.0
     assert book.known("http://a")
     now.at += 1.0
@@ -56,12 +57,30 @@ def test_rules_expire_and_are_replaced() -> None:
     assert book.allows("http://a", "http://a/")
 
 
+def test_rules_by_which_no_task_was_decided_yet_count_for_one_but_no_longer_than_a_day() -> None:
+    now = Now()
+    for rules in (ALLOW_ALL, DISALLOW_ALL):
+        book = make(now)
+        book.put("http://a", rules)
+        now.at += 61.0
+        assert book.known("http://a")
+        assert book.allows("http://a", "http://a/") is (rules is ALLOW_ALL)
+        assert not book.known("http://a")
+        book.put("http://b", rules)
+        now.at += UNUSED_S
+        assert not book.known("http://b")
+    book.put("http://c", ALLOW_ALL, told=True)
+    now.at += 60.0
+    assert not book.known("http://c"), "who reads it knows them better"
+
+
 def test_rules_that_have_expired_are_in_force_again_where_none_can_be_had() -> None:
     now = Now()
     book = make(now)
     rules = Robots.parse(b"user-agent: *\ndisallow: /no\ncrawl-delay: 5")
     for told in (False, True):
         book.put("http://a", rules)
+        assert book.allows("http://a", "http://a/")
         now.at += 60.0
         assert not book.known("http://a")
         assert book.put("http://a", DISALLOW_ALL, told=told) is rules
