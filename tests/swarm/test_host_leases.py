@@ -29,6 +29,7 @@ from dhtcrawl.swarm.calls.hosts import (
     TellRobots,
 )
 from dhtcrawl.swarm.hosts.host_leases import RETRY_S, HostLeases
+from dhtcrawl.swarm.hosts.lease_holder import NO_SUCH_LEASE
 from dhtcrawl.swarm.hosts.leases import Granted, LeaseAsk, LeaseTerms
 
 from .gate_swarm import GateNode, Gates, Server
@@ -373,11 +374,12 @@ async def test_a_gatekeeper_whose_leases_are_of_no_use_is_not_asked_again_at_onc
 
 
 async def test_who_waits_for_a_host_asks_the_new_gatekeeper_as_soon_as_there_is_one() -> None:
-    swarm, (a, b, _) = swarm_of(3)
+    swarm, (a, b, c) = swarm_of(3)
     host, server = swarm.host_of(C), Server()
     async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
         await a.fetch(host, DELAY_S, 1, server)
-        a.gate.book.clock(host).hold(a.clock.monotonic(), 40.0, HoldReason("retry-after", "429"))
+        # Who said so is gone, too.
+        c.gate.office.keeper.give_back(host, IDS[3], NO_SUCH_LEASE, None, 40.0, c.clock.monotonic())
         await asyncio.sleep(1.0)
         group.create_task(b.fetch(host, DELAY_S, 1, server))
         await asyncio.sleep(1.0)
@@ -426,6 +428,45 @@ async def test_the_successor_of_a_gatekeeper_that_died_leaves_its_hosts_alone_un
     assert len(server.served) == 4
     assert sorted(server.served)[2][0] >= died_at + 10.0 + DELAY_S - 1e-6
     assert sorted(server.served)[2][0] < died_at + 10.0 + DELAY_S + 0.1
+
+
+async def test_what_a_host_has_asked_for_is_told_to_its_new_gatekeeper_by_the_node_that_knows_it() -> None:
+    """Who was told has nothing more to fetch there, and so asks for it no more; the new gatekeeper asked it in 11 s."""
+    swarm, (a, b, _) = swarm_of(3)
+    host, server = swarm.host_of(C), Server()
+    async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
+        await a.fetch(host, 1.0, 1, server)
+        a.gate.book.clock(host).hold(a.clock.monotonic(), 40.0, HoldReason("retry-after", "429"))
+        await asyncio.sleep(1.0)
+        swarm.down.add(C)
+        swarm.leave(C)
+        swarm.tell()
+        group.create_task(b.fetch(host, 1.0, 1, server))
+    assert server.shortest_gap_s() == pytest.approx(40.0, abs=1.1)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["its own request", "another's, which is gone"])
+async def test_a_gatekeeper_that_leaves_hands_on_what_its_hosts_have_asked_for(own: bool) -> None:
+    swarm, (a, b, c) = swarm_of(3)
+    host, server, asker = swarm.host_of(C), Server(), c if own else a
+    async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
+        await asker.fetch(host, 1.0, 1, server)
+        asker.gate.book.clock(host).hold(a.clock.monotonic(), 40.0, HoldReason("retry-after", "429"))
+        await asyncio.sleep(1.0)
+        if not own:
+            swarm.down.add(A)
+            swarm.leave(A)
+            swarm.tell()
+        swarm.become(C, MemberState.JOINING)
+        c.own_view = swarm.view
+        c.gate.view_changed(swarm.view, True)  # the others hear of it a moment later
+        releasing = group.create_task(c.gate.release())
+        await asyncio.sleep(0.3)
+        swarm.tell()
+        await releasing
+        swarm.down.add(C)
+        group.create_task(b.fetch(host, 1.0, 1, server))
+    assert server.shortest_gap_s() == pytest.approx(40.0, abs=1.1)
 
 
 async def test_two_sides_of_a_partition_together_keep_the_pace_of_one() -> None:

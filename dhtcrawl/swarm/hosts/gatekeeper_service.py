@@ -98,6 +98,17 @@ class GatekeeperService:
             self.keeper.took_over(self._clock.monotonic(), lambda host: gatekeeper_in(old, host) == me)
         return lambda host: gatekeeper_in(old, host) != gatekeeper_in(view, host)
 
+    def handed_on(self, rested_by: float) -> list[tuple[str, float]]:
+        """The hosts that want to be left alone for longer than until `rested_by`, and until when.
+
+        Once this node owns nothing more, as it leaves: they are dropped here, and others are their gatekeepers now.
+        """
+        if self._peers.node_id in self._view.owning or not self._view.owning:
+            return []
+        now = self._clock.monotonic()
+        rows = self.keeper.export(lambda host: True, now, len(self.keeper))
+        return [(row.host, now + row.next_in_s) for row in rows if now + row.next_in_s > rested_by]
+
     def reunited(self) -> None:
         """Note that other nodes, which were taken for dead, have been gatekeepers as well."""
         if self._fit():

@@ -140,7 +140,9 @@ class HostLeases:
         moved = self.office.view_changed(view, crawling)
         self.office.keeper.delay_factor = 1 + dead / max(1, len(view.eligible))
         self.shared_robots.desk.keep_claims(set(view.ids))
-        self.book.forget_gatekeeper(moved, self._clock.monotonic() + self._ttl_s if crawling else -math.inf)
+        former_until = self._clock.monotonic() + self._ttl_s if crawling else -math.inf
+        self.book.forget_gatekeeper(moved, former_until)
+        self.book.tell_holds(self.office.handed_on(former_until))
         self._awake.set()
 
     def void(self) -> None:
@@ -165,11 +167,17 @@ class HostLeases:
         """Ask for no more hosts and give back those without a request under way; call it before cancelling `run`."""
         self._released = True
         self.book.release()
-        self._turn(self._clock.monotonic())
         try:
             async with asyncio.timeout(timeout_s):
-                for deliverer in list(self._calls.values()):
-                    await deliverer.flushed()
+                while True:
+                    self._turn(self._clock.monotonic())
+                    for deliverer in list(self._calls.values()):
+                        await deliverer.flushed()
+                    # A lease that is not taken runs out; what a host has asked for is known to nobody then.
+                    again_at = self.book.holds_told_at()
+                    if again_at == -math.inf or not self._peers.view.owning:
+                        break
+                    await asyncio.sleep(max(TIMER_S, again_at - self._clock.monotonic()))
         except TimeoutError:
             log.info("not all host leases were given back in time; they run out by themselves")
 

@@ -27,12 +27,14 @@ is bounded as a `HostBook` is; wishes are bounded by the hosts of the frontiers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Protocol
 
 from dhtcrawl.fetch.politeness import HostBook, HostClock
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.swarm.calls.hosts import LEASE_ID_BYTES
 from dhtcrawl.swarm.hosts.agenda import Agenda
 from dhtcrawl.swarm.hosts.leased_clock import (
     LAST_START,
@@ -49,6 +51,9 @@ from dhtcrawl.swarm.hosts.leases import CLOCK_MARGIN, NO_LEASE, GiveBack, Grante
 RETRY_S = 0.5
 CHANGES_MAX = 16  # of gatekeepers, of which it is remembered for people which hosts they took to another one
 RETURN_TRIES_MAX = 3  # a lease that is not given back runs out
+HOLD_TRIES_MAX = 16  # a new gatekeeper may take a while to see that it is one, and leaves hosts alone meanwhile
+HOLDS_TOLD_MAX = 4_096  # to new gatekeepers, by one change of the view
+NO_SUCH_LEASE = bytes(LEASE_ID_BYTES)
 
 
 class LocalGatekeeper(Protocol):
@@ -76,7 +81,7 @@ class _Due:
         self.overdue: dict[str, None] = {}
         self.free: dict[str, None] = {}
         self.returns: list[GiveBack] = []
-        self.returns_later: list[tuple[float, GiveBack]] = []  # with the time from which on
+        self.returns_later: list[tuple[float, GiveBack]] = []  # with the time from which on, in order
 
     @property
     def any(self) -> bool:
@@ -154,7 +159,7 @@ class LeaseHolder(HostBook):
         """When one of the following methods has something to return, if nothing happens before."""
         if self._due.any:
             return -math.inf
-        later = min((due_at for due_at, _ in self._due.returns_later), default=math.inf)
+        later = self._due.returns_later[0][0] if self._due.returns_later else math.inf
         return min(self._agenda.next_due_at(), later)
 
     def wishes(self, now: float) -> list[LeaseAsk]:
@@ -286,19 +291,27 @@ class LeaseHolder(HostBook):
 
     def return_later(self, back: GiveBack, now: float) -> None:
         """Try again later, a few times, to give a lease back."""
-        if back.tries + 1 < RETURN_TRIES_MAX:
+        if back.tries + 1 < (HOLD_TRIES_MAX if back.lease_id == NO_SUCH_LEASE else RETURN_TRIES_MAX):
             self._due.returns_later.append((now + RETRY_S, replace(back, tries=back.tries + 1)))
 
     def forget_gatekeeper(self, moved: Callable[[str], bool], former_until: float = -math.inf) -> None:
         """Ask the new gatekeepers of the hosts that `moved` names; leases in hand run on.
 
-        A lease that a former gatekeeper gave may last up to `former_until`.
+        A lease that a former gatekeeper gave may last up to `former_until`. Who wants to be left alone for longer, the
+        new ones are told, though no crawl here may want the host: others would ask it sooner.
         """
         self._former.moved.append((former_until, moved))
         del self._former.moved[:-CHANGES_MAX]
+        until = max(former_until, self.now())
+        held = ((host, clock.hold_until) for host, clock in self._clocks.items() if clock.hold_until > until)
+        self.tell_holds(islice(((host, held_until) for host, held_until in held if moved(host)), HOLDS_TOLD_MAX))
         for host in list(self._wished):
             if moved(host):
                 self.offered(host)
+
+    def tell_holds(self, holds: Iterable[tuple[str, float]]) -> None:
+        """Have gatekeepers told until when hosts want to be left alone: as with leases that are over."""
+        self._due.returns += [GiveBack(host, NO_SUCH_LEASE, None, until) for host, until in holds]
 
     def void(self) -> None:
         """End all leases, and those that are asked for: the node was taken for dead, did not run, or was cut off."""
@@ -317,6 +330,11 @@ class LeaseHolder(HostBook):
             # To give one back may end all: this node's gatekeeper notes then that it stood still.
             if clock.lease is not None and not clock.leased:
                 self._return(clock)
+
+    def holds_told_at(self) -> float:
+        """When the last hold is told once more that no gatekeeper has taken; minus infinity: none is left to tell."""
+        left = [due_at for due_at, back in self._due.returns_later if back.hold_until > self.now()]
+        return max(left, default=-math.inf)
 
     def deadline(self, host: str) -> float:
         """When the lease in hand ends; minus infinity without one."""
