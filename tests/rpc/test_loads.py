@@ -209,3 +209,33 @@ async def test_one_address_takes_a_quarter_of_the_connections_and_no_more() -> N
             stranger.transport.abort()
         await asyncio.sleep(1)
     world.check()
+
+
+class _Deaf(Stranger):
+    """Does not hang up when the other end has."""
+
+    def eof_received(self) -> bool:
+        return True
+
+
+@on_virtual
+async def test_who_is_turned_away_and_does_not_go_holds_no_place_meanwhile() -> None:
+    world = Wires()
+    async with world.node(1) as a, world.node(2) as b:
+        address, loop = await a.listen(world.host(1), 0), asyncio.get_running_loop()
+
+        async def come() -> asyncio.Transport:
+            transport, _ = await loop.create_connection(_Deaf, *address, local_addr=(world.host(99), 0))
+            transport.write(encode_signal(hello(9)))
+            return transport
+
+        assert await b.request(address, task()) == Ack(b"\0")
+        strangers = [
+            stranger for _ in range(6) for stranger in await asyncio.gather(*(come() for _ in range(60)))
+        ]  # faster than the last words to each are over
+        assert len(a) == loads.ACCEPTED_A_SOURCE_MAX + 1
+        assert (a.refused, len(b)) == (0, 1)
+        for stranger in strangers:
+            stranger.abort()
+        await asyncio.sleep(1)
+    world.check()

@@ -36,6 +36,10 @@ class ConnectionPool:
     def __len__(self) -> int:
         return len(self._connections)
 
+    def __contains__(self, connection: object) -> bool:
+        """Whether a connection counts."""
+        return connection in self._connections
+
     def open(self) -> list[Connection]:
         """The connections that count, in the order in which they were made."""
         return list(self._connections)

@@ -312,12 +312,16 @@ class TaskTransport:
         if least is None:
             return False
         # The place is free now. What the peer asks meanwhile, not knowing, is answered: its goodbye comes after it.
-        longest = self._pool.part_with(least)
+        self._part_with(least)
+        least.leave(Why.IDLE)
+        return True
+
+    def _part_with(self, connection: Connection) -> None:
+        """Give its place away; where too many are ending already, the one that has been for the longest is cut."""
+        longest = self._pool.part_with(connection)
         if longest is not None:
             longest.abort()
         self._wake()
-        least.leave(Why.IDLE)
-        return True
 
     # Connections change; called by them
 
@@ -349,8 +353,10 @@ class TaskTransport:
             doubled.leave(Why.DUPLICATE)
 
     def ended(self, connection: Connection, failure: Failure) -> None:
-        """See `Owner`."""
+        """See `Owner`. It holds no place while its last bytes are sent, or who is told `full` would fill the rest."""
         self.endings[failure.kind] += 1
+        if connection in self._pool:
+            self._part_with(connection)
         if connection.link.breached:
             self._pool.loads.breached(connection.remote_host, asyncio.get_running_loop().time())
         if log.isEnabledFor(logging.DEBUG):
