@@ -245,6 +245,20 @@ async def test_each_claim_is_worth_one_ping_so_the_second_makes_up_for_a_ping_th
         assert table_of(node) == [(b"2" * 20, host(3), PORT)]
 
 
+async def test_who_goes_on_forging_an_address_does_not_keep_the_node_there_out() -> None:
+    async with world() as w:
+        node = await w.node("ours", host(1))
+        victim = Raw(w, (host(2), PORT))  # not started yet
+        for _ in range(600):
+            victim.transport.sendto(request("ping", b"2" * 20), node.address)
+            await asyncio.sleep(0.5)
+        victim.answer = lambda name, args: b"2" * 20
+        for _ in range(3):
+            victim.transport.sendto(request("ping", b"2" * 20), node.address)
+            await asyncio.sleep(2)
+        assert table_of(node) == [(b"2" * 20, host(2), PORT)]
+
+
 async def test_strangers_of_one_machine_or_network_leave_room_for_others() -> None:
     async with world() as w:
         node = await w.node("ours", host(1))

@@ -78,6 +78,12 @@ class PendingRpc:
     def cancel(self) -> None:
         self.finish()
 
+    def ask_again(self) -> None:
+        """Send it once more if no answer comes, though no try is left: once only, as each waits twice as long."""
+        if not self.tries_left and not self.repeated:
+            self.repeated = True
+            self.tries_left = 1
+
     def finish(self) -> Done | None:
         done, self.done = self.done, None
         self._registry.pop(self.question.message_id, None)

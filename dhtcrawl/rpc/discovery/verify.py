@@ -111,8 +111,9 @@ class Verifier:
     def _ping(self, address: Address, done: Done, tries: int) -> None:
         ping = self._pings.get(address)
         if ping is not None:
-            # Another claim, another datagram, should the first one be lost.
-            ping.tries_left = max(ping.tries_left, 1)
+            # Another claim, another datagram, should the first one be lost. With one for each further claim, who goes
+            # on forging would keep the ping open for as long again as it has been, and the node there out of the table.
+            ping.ask_again()
         elif len(self._pings) < VERIFYING_MAX:
             if not self.is_verified(address):
                 host, network = address[0], network_of(address[0])
