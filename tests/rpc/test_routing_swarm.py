@@ -314,6 +314,35 @@ async def test_a_look_up_goes_to_the_verified_address_whatever_a_third_party_say
         assert w.loop.time() - began_at < 0.5  # and nobody waited for the bogus one
 
 
+async def test_who_answers_a_look_up_with_a_mapping_does_not_end_it() -> None:
+    async with world() as w:
+        nodes, key = await w.swarm("ours", 8), digest("key")
+        *_, closest, asker = sorted(nodes, key=lambda node: -xor(node.node.id, key))
+        liar = key[:-1] + bytes([key[-1] ^ 1])  # closer than any other
+        replies: list[Any] = []
+        Raw(w, (host(99), PORT), lambda name, _: liar if name == "ping" else replies[-1])
+        for node in nodes:
+            await node.bootstrap_node((host(99), PORT))
+        closest.storage[key] = "value"
+        for reply in ({}, {"value": None}, {"value": ["no", "value"]}, {"other": 1}):
+            replies.append(reply)
+            found = await asker.find_closest(key)
+            assert len(found) == len(nodes)  # the others and the liar
+            assert asker.storage.get(key) is None
+            assert await asker.get("key") == "value"
+
+
+async def test_a_value_of_a_stock_node_that_fits_into_no_datagram_of_ours_is_found() -> None:
+    async with world() as w:
+        asker, *others = await w.swarm("ours", 5)
+        value, key = "x" * 2_000, digest("key")
+        furthest = bytes(byte ^ 0xFF for byte in key)
+        Raw(w, (host(99), PORT), lambda name, _: furthest if name == "ping" else {"value": value})
+        await asker.bootstrap_node((host(99), PORT))
+        assert await asker.get("key") == value
+        assert [other.storage.get(key) for other in others] == [None] * 4
+
+
 async def test_a_value_that_was_found_is_left_at_the_closest_node_that_did_not_have_it() -> None:
     async with world() as w:
         nodes = await w.swarm("ours", 8)

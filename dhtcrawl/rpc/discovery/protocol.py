@@ -48,6 +48,7 @@ from dhtcrawl.rpc.discovery.verify import Verifier
 log = logging.getLogger(__name__)
 
 AMPLIFICATION_MAX = 3
+VALUE_TYPES = (int, float, bool, str, bytes)
 PING_BYTES = 50  # what verifying a sender costs its address, besides the reply
 # A remote procedure: the sender's address and the arguments in, the reply out. It never waits.
 Handler = Callable[..., Any]
@@ -273,7 +274,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         def store() -> None:
             answer(self.rpc_store(sender, nodeid, key, value))
 
-        if self.verifier.is_verified(sender) or parse_id(key) is None or not _storable(value):
+        if self.verifier.is_verified(sender) or parse_id(key) is None or not is_storable(value):
             store()
         else:
             self._sender(sender, nodeid)
@@ -281,7 +282,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
 
     def rpc_store(self, sender: Address, nodeid: Any, key: Any, value: Any) -> bool:
         self._sender(sender, nodeid)
-        if parse_id(key) is None or not _storable(value) or not self.storage.put(key, value, source_of(sender[0])):
+        if parse_id(key) is None or not is_storable(value) or not self.storage.put(key, value, source_of(sender[0])):
             self.counters.refused += 1
             return False
         return True
@@ -309,8 +310,9 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
             self.verifier.heard(Contact(node_id, *address))
 
 
-def _storable(value: object) -> bool:
-    if type(value) not in (int, float, bool, str, bytes):
+def is_storable(value: object) -> bool:
+    """Whether a value is one that STORE takes."""
+    if type(value) not in VALUE_TYPES:
         return False
     try:
         return packed_bytes(value) <= VALUE_BYTES_MAX

@@ -30,7 +30,7 @@ from dhtcrawl.errors import BootstrapUnreachable
 from dhtcrawl.rpc.contact import Address, Contact, canonical_host, parse_contacts, parse_id
 from dhtcrawl.rpc.discovery.datagram import VALUE_BYTES_MAX, packed_bytes
 from dhtcrawl.rpc.discovery.lookup import ALPHA, ASKS_MAX, K, Lookup
-from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
+from dhtcrawl.rpc.discovery.protocol import VALUE_TYPES, RoutingProtocol, is_storable
 from dhtcrawl.rpc.discovery.sealed import SealedPlane
 from dhtcrawl.rpc.discovery.upkeep import Upkeep
 from dhtcrawl.rpc.discovery.values import ValueStore
@@ -215,8 +215,8 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
             shunned=lambda contact: plane.table.shunned(contact, self._clock.monotonic()),
         )
 
-    async def _ask_until_done(self, lookup: Lookup, rpc: str) -> dict[str, Any] | None:
-        """Carry out a look-up. A reply that is a mapping (a value) ends it and is returned."""
+    async def _ask_until_done(self, lookup: Lookup, rpc: str) -> Any:
+        """Carry out a look-up. Where it is for a value, a reply that has one ends it and is returned."""
         plane = self.plane
         replies: asyncio.Queue[tuple[Contact, bool, Any]] = asyncio.Queue()
         asked = []
@@ -227,8 +227,8 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
                         done = _into(replies, contact)
                         asked.append(plane.begin(contact, rpc, (self.node.id, lookup.target), done))
                     contact, happened, value = await replies.get()
-                    if happened and isinstance(value, dict):
-                        return value
+                    if rpc == "find_value" and happened and _has_value(value):
+                        return value["value"]
                     if happened:
                         lookup.answered(contact.id, self._contacts(value))
                     else:
@@ -264,12 +264,11 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
             return own
         lookup = self._lookup(key_digest)
         found = await self._ask_until_done(lookup, "find_value")
-        if found is None or found.get("value") is None:
-            return None
-        # For the next node that asks (section 2.3): at the closest node that did not have it.
-        for contact in lookup.closest(1):
-            await self._store(contact, key_digest, found["value"])
-        return found["value"]
+        # For the next node that asks (section 2.3): at the closest node that did not have it. A stock node may hold one
+        # that fits into no datagram of ours.
+        for contact in lookup.closest(1) if is_storable(found) else []:
+            await self._store(contact, key_digest, found)
+        return found
 
     async def set(self, key: Any, value: Any) -> bool:
         """Store a small value under `key`; False when no other node took it.
@@ -278,7 +277,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
             TypeError: the value is neither int, float, bool, str nor bytes.
             ValueError: it does not fit into a datagram.
         """
-        if type(value) not in (int, float, bool, str, bytes):
+        if type(value) not in VALUE_TYPES:
             raise TypeError("value must be of type int, float, bool, str or bytes")
         if packed_bytes(value) > VALUE_BYTES_MAX:
             raise ValueError(f"value has {packed_bytes(value)} bytes; at most {VALUE_BYTES_MAX} fit into a datagram")
@@ -306,6 +305,11 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 def _into(replies: asyncio.Queue[tuple[Contact, bool, Any]], contact: Contact) -> Any:
     return lambda happened, value: replies.put_nowait((contact, happened, value))
+
+
+def _has_value(reply: Any) -> bool:
+    """Whether a reply holds what may have been stored."""
+    return isinstance(reply, dict) and type(reply.get("value")) in VALUE_TYPES
 
 
 async def hosts_of(addr: Address) -> list[str] | str:
