@@ -23,15 +23,6 @@ class ReplayWindow:
         self._top = top
         self._bits = _ALL  # the lowest bit is that of the top
 
-    @property
-    def top(self) -> int:
-        """The highest that came."""
-        return self._top
-
-    def is_behind(self, counter: int) -> bool:
-        """Whether it is below the window, which cannot tell."""
-        return self._top - counter >= WINDOW
-
     def is_new(self, counter: int) -> bool:
         """Whether it has not come, as far as the window tells."""
         behind = self._top - counter

@@ -15,10 +15,10 @@ that is newer than any recording. Only of proven sessions is anything kept: the
 key, and which counters have come. At most `SESSIONS_MAX` are kept, and the one
 not heard for longest goes first; it is then as unknown as any.
 
-Whoever has the secret can seal in another's name, with a counter far ahead. So
-what is *behind* all that is remembered opens, too, for the shell to look at: an
-answer to what we asked after the highest counter had come shows, by its own lower
-one, that the highest was not its sender's.
+Whoever has the secret can seal in another's name, with a counter far ahead or
+the next thousand. So what is *seen*, by its counter, opens, too, for the shell to
+look at: an answer to what we asked after all that came has a higher counter than
+all of that, or not all was its sender's.
 """
 
 from __future__ import annotations
@@ -56,26 +56,25 @@ class OpenedDatagram(NamedTuple):
     secret: str  # the name of the secret
     proven: bool
     datagram: bytes
-    behind: bool = False  # its session is proven, but whether it has come before is not known any more
+    seen: bool = False  # its session is proven, but its counter has come, or is behind all that are remembered
 
 
 class _Session:
     """One that is proven."""
 
-    __slots__ = ("aeads", "raised_at", "secret", "session", "window")
+    __slots__ = ("aeads", "noted_at", "secret", "session", "window")
 
     def __init__(self, opened: OpenedDatagram, sealed: int) -> None:
         self.session = opened.session
         self.secret = opened.secret
         self.window = ReplayWindow(opened.counter)
-        self.raised_at = sealed  # how many datagrams we had sealed when its highest counter came
+        self.noted_at = sealed  # how many datagrams we had sealed when the last one of it came that was not seen
         self.aeads: dict[str, ChaCha20Poly1305] = {}  # by the secret's name
 
     def note(self, counter: int, secret: str, sealed: int) -> None:
-        """A datagram of it has come that is not behind."""
-        if counter > self.window.top:
-            self.raised_at = sealed
+        """A datagram of it has come whose counter is not seen."""
         self.window.note(counter)
+        self.noted_at = sealed
         self.secret = secret
 
 
@@ -121,7 +120,7 @@ class Sealer:
         return head + self._aead.encrypt(_NONCE_HEAD + counter, datagram, head + (receiver or _UNKNOWN))
 
     def open(self, sealed: bytes) -> OpenedDatagram | None:
-        """What is in a datagram; None for one that is not from this swarm, is not for us, or has come before."""
+        """What is in a datagram; None for one that is not from this swarm, or is not for us."""
         if len(sealed) < SEAL_BYTES or sealed[0] not in (_TO_ONE, _TO_ANY):
             return None
         candidates = self._by_id.get(sealed[1])
@@ -131,9 +130,7 @@ class Sealer:
         sender, session_id = who[:KEY_BYTES], who[KEY_BYTES:]
         session = self._known(sender, session_id)
         counter = int.from_bytes(sealed[_COUNTER], "big")
-        behind = session is not None and session.window.is_behind(counter)
-        if session is not None and not (behind or session.window.is_new(counter)):
-            return None
+        seen = session is not None and not session.window.is_new(counter)
         if sender == self._own_id or sender in self._banned:
             return None
         head = sealed[:_HEAD_BYTES]
@@ -148,21 +145,22 @@ class Sealer:
                 continue
             if session is not None:
                 session.aeads[keys.name] = aead
-                if not behind:
+                if not seen:
                     session.note(counter, keys.name, self._counter)
                     self._sessions.move_to_end(sender)
-            proven = session is not None and not behind
-            return OpenedDatagram(sender, session_id, counter, keys.name, proven, datagram, behind)
+            proven = session is not None and not seen
+            return OpenedDatagram(sender, session_id, counter, keys.name, proven, datagram, seen)
         return None
 
     def is_overtaken(self, opened: OpenedDatagram, question: int) -> bool:
-        """Whether a datagram that is behind shows that another has sealed in its sender's name what is ahead.
+        """Whether a datagram that is seen shows that another has sealed in its sender's name.
 
         It answers the question that we sealed under this counter of ours. Its sender sealed it after that, so with a
-        higher counter than any that had come from it until then.
+        higher counter than any that had come from it until then. Where one has come since, it may be one of those
+        that its sender sealed later, which would be a recording once the session goes on from here.
         """
         session = self._known(opened.sender, opened.session)
-        return session is not None and session.raised_at < question
+        return session is not None and session.noted_at < question
 
     def prove(self, opened: OpenedDatagram) -> None:
         """Hear a session from here on, as its sender's: this datagram of it answered a question of ours."""

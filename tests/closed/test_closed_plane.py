@@ -14,6 +14,7 @@ from dhtcrawl.closed.replay import WINDOW
 from dhtcrawl.closed.sealing import SEAL_BYTES, Sealer
 from dhtcrawl.closed.secret import Ring
 from dhtcrawl.errors import BootstrapUnreachable
+from dhtcrawl.rpc.discovery.pending import TRIES
 from dhtcrawl.rpc.discovery.sealed import UNHEARD_MAX
 from dhtcrawl.sim.net import Weather
 
@@ -124,6 +125,29 @@ async def test_a_member_whose_counters_another_has_overtaken_is_heard_again_once
         assert await two.plane.store((host(1), PORT), two.node.id, bytes(20), "heard") == (True, True)
         for data in recorded:
             w.net.send(data, (host(2), PORT), (host(1), PORT))
+        await asyncio.sleep(1)
+        assert one.storage.get(bytes(20)) == "heard"
+
+
+async def test_so_is_one_whose_next_thousand_counters_another_has_used() -> None:
+    async with world() as w:
+        one = await w.node("ours", host(1), ring=RING)
+        two = await w.node("ours", host(2), ring=RING)
+        await two.bootstrap([(host(1), PORT)])
+        sniffer = Sniffer(w.net)
+        await two.plane.store((host(1), PORT), two.node.id, bytes(20), "recorded")
+        (recorded,) = sniffer.between(host(2), host(1))
+        forger = Sealer(RING, two.node.id, recorded[22:38])
+        for _ in range(WINDOW):
+            forged = forger.seal(b"\x01" + bytes(20) + msgpack.packb(None), one.node.id)
+            w.net.send(forged, (host(3), PORT), (host(1), PORT))
+        await asyncio.sleep(1)
+        unsealed = one.plane.counters.unsealed
+        assert await two.plane.store((host(1), PORT), two.node.id, bytes(20), "lost") == (False, None)
+        assert one.plane.counters.unsealed == unsealed + TRIES  # as recordings are
+        assert await one.plane.ping((host(2), PORT), one.node.id) == (True, two.node.id)
+        assert await two.plane.store((host(1), PORT), two.node.id, bytes(20), "heard") == (True, True)
+        w.net.send(recorded, (host(2), PORT), (host(1), PORT))
         await asyncio.sleep(1)
         assert one.storage.get(bytes(20)) == "heard"
 

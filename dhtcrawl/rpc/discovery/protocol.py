@@ -157,9 +157,12 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
             self.verifier.verify(Contact(opened.sender, *address), tries=1)
         if admission is Admission.ASK_AND_ANSWER:
             self._send(encode_reply(message.message_id, self._pong), address, opened.sender)
-        if isinstance(message, DatagramRequest) and message.name == "ping":
+        if isinstance(message, DatagramRequest) and message.name == "ping" and not opened.seen:
             self.calls.repeat(address)
-        self.counters.unproven += admission is not Admission.TAKE
+        if opened.seen:
+            self.counters.unsealed += admission is not Admission.TAKE
+        else:
+            self.counters.unproven += admission is not Admission.TAKE
         return admission is Admission.TAKE
 
     def _send(self, datagram: bytes, address: Address, receiver: bytes | None = None) -> None:

@@ -11,9 +11,8 @@ A session is proven by the answer to a question that we ask now: the number of a
 question is drawn at random, so no recording answers it. An old recording makes
 us send one ping to the address that it seems to come from, and does nothing else.
 
-Of a proven session, what is behind all counters that are remembered is dropped, too, but for the answer to a question
-that was asked after the highest of them had come: that one was sealed by another member in its name, and the session
-goes on from the answer.
+Of a proven session, what comes under a counter that is seen is dropped, too, but for the answer to a question that was
+asked after all of them had come: another member has sealed in its name then, and the session goes on from the answer.
 
 Pure but for the `Sealer`, which counts.
 """
@@ -73,7 +72,7 @@ class SealedPlane:
         self, opened: OpenedDatagram, message: DatagramRequest | DatagramReply, address: Address, *, expected: bool
     ) -> Admission:
         """What to do with what was in a datagram; `expected`: it answers a question of ours to that address."""
-        if opened.behind:
+        if opened.seen:
             if not (isinstance(message, DatagramReply) and expected and self._is_overtaken(opened, message)):
                 return Admission.DROP
             self.sealer.prove(opened)
@@ -87,6 +86,8 @@ class SealedPlane:
                 if known is not None and known[0] != opened.sender:
                     del self._receivers[address]  # it may be true: then what we seal for the other would not be opened
                 return Admission.ASK_AND_ANSWER if message.name == "ping" else Admission.ASK
+        if isinstance(message, DatagramReply):
+            self._questions.pop(message.message_id, None)
         self._receivers[address] = opened.sender, 0
         self._receivers.move_to_end(address)
         if len(self._receivers) > RECEIVERS_MAX:
