@@ -11,9 +11,21 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from dhtcrawl.rpc.tasks.events import Answered, Asked, Ended, Failure, FailureKind, Opened, RequestFailed
 from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, Kind, pack
-from dhtcrawl.rpc.tasks.lanes import COST_BYTES_MIN
+from dhtcrawl.rpc.tasks.lanes import COST_BYTES_MIN, UNREAD_BYTES_MAX
 from dhtcrawl.rpc.tasks.link import TRANSITIONS, LinkLimits, LinkState, LinkStep, PeerLink
-from dhtcrawl.rpc.tasks.messages import Ack, Code, Lane, Records, RefreshTask, Refused, Request, StoreTask, encode
+from dhtcrawl.rpc.tasks.messages import (
+    Ack,
+    Call,
+    Code,
+    Lane,
+    Records,
+    RefreshTask,
+    Refused,
+    Request,
+    Result,
+    StoreTask,
+    encode,
+)
 from dhtcrawl.rpc.tasks.signals import VERSION, VERSION_MIN, WINDOW_BYTES, Credit, Goodbye, Ping, Why, encode_signal
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, links, pair, shuttle, task
 
@@ -360,6 +372,30 @@ def test_a_peer_that_does_not_read_gets_no_credit() -> None:
     assert b.answering.left[Lane.CALLS] < FRAME_BYTES_MAX
     b.take_bytes()
     assert b.answering.left[Lane.CALLS] == WINDOW_BYTES
+
+
+def test_who_asks_for_short_answers_and_reads_none_makes_us_hold_no_long_ones() -> None:
+    a, b = pair()
+    numbers = [ask(a, Call("members", {}, reply_bytes_max=1)) for _ in range(1000)]
+    b.receive(a.take_bytes(), 0.0)
+    for number in numbers:
+        b.reply(number, Result({"rows": bytes(100_000)}), 0.0)
+    data = b.take_bytes()
+    assert len(data) < UNREAD_BYTES_MAX + 400_000
+    a.receive(data, 0.0)
+    events = a.take_events()
+    answered = [event for event in events if isinstance(event, Answered)]
+    refused = [event.failure.detail for event in events if isinstance(event, RequestFailed)]
+    assert len(answered) == UNREAD_BYTES_MAX // 100_000 + 1
+    assert {detail.partition(":")[0] for detail in refused} == {"too-long"}
+    assert len(answered) + len(refused) == len(numbers)
+    # Who reads has them all, however little it said that it wanted.
+    for _ in range(30):
+        number = ask(a, Call("members", {}, reply_bytes_max=1))
+        shuttle(a, b, 0.0)
+        b.reply(number, Result({"rows": bytes(100_000)}), 0.0)
+        shuttle(a, b, 0.0)
+        assert isinstance(a.take_events()[0], Answered)
 
 
 def test_credit_is_given_back_in_lots_and_in_time_for_the_longest_frame() -> None:

@@ -34,6 +34,8 @@ from dhtcrawl.rpc.tasks.rows import TEXT_CHARS_MAX
 from dhtcrawl.rpc.tasks.signals import Credit
 
 COST_BYTES_MIN = 1024
+# Beyond so much that the peer has not read, no answer is longer than its request has cost.
+UNREAD_BYTES_MAX = FRAME_BYTES_MAX
 # Backups first: an owner's ack waits for them.
 _ORDER = (Lane.BACKUPS, Lane.CALLS, Lane.TASKS)
 _LENGTH_BYTES = 4
@@ -239,7 +241,7 @@ class Answering:
         self.left = list(self.windows)
         self.owed = [0] * len(Lane)
         self.handled = [0] * len(Lane)
-        self.replied = False  # since `grant` was called last
+        self.unread_bytes = 0  # of answers since `grant` was called last: while the peer does not read it is not
         self._requests: dict[int, tuple[int, int, int, int]] = {}  # lane, cost, kind, items
 
     def __len__(self) -> int:
@@ -272,11 +274,15 @@ class Answering:
         assert not isinstance(message, Ack) or len(message.codes) == items, "a code for each item"
         self.handled[lane] -= cost
         self.owed[lane] += cost
-        self.replied = True
         try:
-            return encode(request_id, message)
+            frame = encode(request_id, message)
         except Malformed as error:
-            return encode(request_id, Refused("answer", str(error)[:TEXT_CHARS_MAX]))
+            frame = encode(request_id, Refused("answer", str(error)[:TEXT_CHARS_MAX]))
+        # Who says that it wants short answers pays for short ones: a thousand long ones would wait for it.
+        if self.unread_bytes > UNREAD_BYTES_MAX and len(frame) - _LENGTH_BYTES > cost:
+            frame = encode(request_id, Refused("too-long", "longer than was asked for, and earlier ones are unread"))
+        self.unread_bytes += len(frame)
+        return frame
 
     def grant(self) -> Credit | None:
         """The credit to give back now, if any.
@@ -285,7 +291,7 @@ class Answering:
         frames. But when nothing is left to answer, no answer would bring the
         rest, and the longest request, which may wait for it, has to fit.
         """
-        self.replied = False
+        self.unread_bytes = 0
         grants = [
             owed if 2 * owed >= window or (not handled and window - owed < FRAME_BYTES_MAX) else 0
             for owed, handled, window in zip(self.owed, self.handled, self.windows, strict=True)

@@ -306,7 +306,7 @@ class PeerLink:
             if self._said.pong is not None:
                 self._say(Pong(self._said.pong))
                 self._said.pong = None
-            if self.answering.replied and (credit := self.answering.grant()) is not None:
+            if self.answering.unread_bytes and (credit := self.answering.grant()) is not None:
                 self._say(credit)
             self._outbox += self.asking.take(self._limits.chunk_bytes)
         if not self._outbox:
