@@ -183,6 +183,25 @@ async def test_only_the_node_that_was_meant_is_asked(world: Wires) -> None:
         assert kind_of(await a.request(own, task())) is FailureKind.NODE
 
 
+@pytest.mark.loops("virtual")
+async def test_who_says_that_it_listens_where_another_does_keeps_no_request_from_that_one(world: Wires) -> None:
+    # Behind one address, each with the same port on a machine of its own.
+    handler, source = Slow(), world.host(2)
+    liar = TaskTransport(lambda: hello(3), take_all, source=source)
+    async with world.node(1, handler) as a, world.node(2) as true, liar:
+        at_a, at_true = await a.listen(world.host(1), 0), await true.listen(world.host(2), 0)
+        await liar.listen(world.host(3), at_true[1])
+        for _ in range(2):
+            assert await a.request(at_true, task(), node_id=hello(2).node_id) == Ack(b"\0")
+            asking = asyncio.ensure_future(liar.request(at_a, backup()))
+            await handler.has(1)
+            assert await a.request(at_true, task(), node_id=hello(2).node_id) == Ack(b"\0")
+            assert await a.request(at_true, task(), node_id=hello(3).node_id) == Ack(b"\0")
+            handler.answer_all()
+            assert await asking == Ack(b"\0")
+        assert len(a) == 2  # one with each
+
+
 @on_each
 async def test_nobody_there_is_a_failure(world: Wires) -> None:
     async with world.node(1) as a:

@@ -1,6 +1,6 @@
 """Which connections a node has, which of them serves an address, and which one makes room for another.
 
-    serving(address)       the connection that requests to an address take
+    serving(address, node) the connection that requests to a node at an address take
     made_by(node)          the one that a node has made which listens nowhere
     take_least_used()      the idle one that may go
     part_with(connection)  it no longer counts, and waits for the peer's goodbye
@@ -57,10 +57,19 @@ class ConnectionPool:
         """Whether there may be one more."""
         return len(self._connections) < self._connections_max
 
-    def serving(self, address: Address) -> Connection | None:
-        """The connection that requests to an address take, where there is a usable one."""
+    def serving(self, address: Address, node_id: bytes | None = None) -> Connection | None:
+        """The connection that requests to an address take, where there is a usable one; with `node_id`, to that node.
+
+        Who has made a connection only says at which port it listens. Behind a NAT that may be the port by which another
+        node is reached, so where another has said it the address is to be dialed.
+        """
         connection = self._by_address.get(address)
-        return connection if connection is not None and connection.usable else None
+        if connection is None or not connection.usable:
+            return None
+        if node_id is None or _is_with(connection, node_id):
+            return connection
+        made = (each for each in self._opened.get(address, ()) if each.usable and _is_with(each, node_id))
+        return next(made, connection if connection.address is not None else None)
 
     def made_by(self, node_id: bytes) -> Connection | None:
         """The latest usable connection that a node has made which does not listen; None where there is none."""
@@ -87,12 +96,15 @@ class ConnectionPool:
         best, doubles = connection, []
         for other in others:
             assert other.link.peer is not None
-            # Both ends see both connections and choose the same. Another node than before has taken its place.
-            if other.link.peer.node_id == node_id and _dialer(other) < _dialer(connection):
+            if other.link.peer.node_id != node_id:
+                # Another node than before has taken its place, if both were found there and have not only said so.
+                if connection.address is not None and other.address is not None:
+                    doubles.append(other)
+            # Both ends see both connections and choose the same.
+            elif _dialer(other) < _dialer(connection):
                 best = other
                 doubles.append(connection)
             else:
-                best = connection
                 doubles.append(other)
         known = self._by_address.get(address)
         # One that we are just dialing keeps its callers; it will meet this one when it opens.
@@ -159,6 +171,12 @@ def listening_address(connection: Connection) -> Address | None:
         return connection.address
     peer = connection.link.peer
     return (connection.remote_host, peer.port) if peer is not None and peer.port else None
+
+
+def _is_with(connection: Connection, node_id: bytes) -> bool:
+    """Whether a node is at the other end of a connection, or may be: it has not said yet who it is."""
+    peer = connection.link.peer
+    return peer is None or peer.node_id == node_id
 
 
 def _used_at(item: tuple[float, Connection]) -> float:

@@ -122,7 +122,8 @@ class TaskTransport:
         """Ask the node at an address, an IP address and a port, over the connection there is or a new one."""
         deadline = asyncio.get_running_loop().time() + (self._limits.request_s if timeout_s is None else timeout_s)
         for _ in range(ATTEMPTS):
-            connection = self._connection_to(address) or await self._free_connection_to(address, deadline)
+            connection = self._connection_to(address, node_id)
+            connection = connection or await self._free_connection_to(address, node_id, deadline)
             if connection is None:
                 return self._no_connection()
             try:
@@ -229,9 +230,9 @@ class TaskTransport:
 
     # Connections come
 
-    def _connection_to(self, address: Address) -> Connection | None:
+    def _connection_to(self, address: Address, node_id: bytes | None) -> Connection | None:
         """The connection for requests to an address; None when we may have no further one."""
-        connection = self._pool.serving(address)
+        connection = self._pool.serving(address, node_id)
         if connection is not None:
             return connection
         if self._closing or not self._make_room():
@@ -240,14 +241,14 @@ class TaskTransport:
         self._group.create_task(self._dial(connection, address))
         return connection
 
-    async def _free_connection_to(self, address: Address, deadline: float) -> Connection | None:
+    async def _free_connection_to(self, address: Address, node_id: bytes | None, deadline: float) -> Connection | None:
         """The same, as soon as there is room for a further one; None when there was none for too long."""
         if self._closing or len(self._waiting) >= WAITING_MAX:
             return None
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(min(deadline, loop.time() + self._limits.room_s)):
-                while (connection := self._connection_to(address)) is None and not self._closing:
+                while (connection := self._connection_to(address, node_id)) is None and not self._closing:
                     await self._turn(loop)
         except TimeoutError:
             return None
