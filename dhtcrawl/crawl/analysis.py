@@ -91,6 +91,7 @@ def analyse(
     raw: bytes,
     *,
     html_bytes_max: int,
+    token: str = "",
     here_bytes_max: int | None = None,
     query_charset: str | None = None,
     without_parser: WithoutParser | None = None,
@@ -98,6 +99,7 @@ def analyse(
 ) -> Analysis:
     """Analyse a response; `raw` is its body as sent. Queries are in `query_charset`; None: in the page's charset.
 
+    `token` is the crawl's product token, by which a page may tell it to follow no link.
     `without_parser` is asked first, if there is one, whether a page has to be parsed for its links.
 
     Links are taken from HTML of 2xx and 300 only: the links of an error page are, at best,
@@ -114,7 +116,7 @@ def analyse(
             return without_page
         find_records = None
     beside_type = header_fields.beside_type(headers)
-    refreshes, shy = _refreshes(url, beside_type), _is_shy(beside_type)
+    refreshes, shy = _refreshes(url, beside_type), _is_shy(beside_type, token)
     html, name, error = _html_of(content_type, media_type, beside_type, raw, html_bytes_max, here_bytes_max)
     if html is None:
         nowhere = NOWHERE if status == CHOICES else None
@@ -133,7 +135,8 @@ def analyse(
         page = links.extract(html, xhtml=xhtml)
     if page.cut:
         error = error or _cut(f"{links.LINKS_MAX} tags")
-    written = _written(page._replace(meta_nofollow=True) if shy else page, follow, refreshes)
+    shy = shy or any(links.concerns(name, token) for name in page.nofollow_for)
+    written = _written(page, follow, refreshes, shy=shy)
     found = written.in_charset(query_charset or name)
     return Analysis(
         charset.type_of_html(media_type),
@@ -216,15 +219,18 @@ def _refreshes(url: str, headers: header_fields.Headers) -> list[str]:
     return found
 
 
-def _is_shy(headers: header_fields.Headers) -> bool:
+def _is_shy(headers: header_fields.Headers, token: str) -> bool:
     """Whether an X-Robots-Tag says what a `<meta name="robots" content="nofollow">` would."""
-    return any(name == header_fields.ROBOTS and links.header_says_nofollow(value) for name, value in headers)
+    return any(name == header_fields.ROBOTS and links.header_says_nofollow(value, token) for name, value in headers)
 
 
-def _written(page: links.PageLinks, follow: frozenset[str] | None, refreshes: list[str]) -> _Links:
-    """The links of a page as they are written, and `refreshes` from elsewhere; `follow` as in `PageRecords`."""
+def _written(page: links.PageLinks, follow: frozenset[str] | None, refreshes: list[str], *, shy: bool) -> _Links:
+    """The links of a page as they are written, and `refreshes` from elsewhere; `follow` as in `PageRecords`.
+
+    A page that is `shy` has told this crawler to follow none, but for refreshes.
+    """
     hrefs, nofollow = page.hrefs, page.nofollow
-    if page.meta_nofollow:
+    if shy:
         hrefs, nofollow = [], hrefs + nofollow
     left = [] if follow is None else [href for href in hrefs if href not in follow]
     if follow is not None:

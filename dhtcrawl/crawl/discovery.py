@@ -22,6 +22,7 @@ from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Analysis, Unparsed
 from dhtcrawl.crawl.known_links import CACHE_MAX, KnownDirectory, KnownLinks
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.crawl.without_parser import LinksWithoutParser, NotAcked
+from dhtcrawl.fetch.robots import product_token
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.records import SkipReason
@@ -105,6 +106,7 @@ class Discovery:
         """
         self._known_to_owner = known_to_owner
         self._not_acked = not_acked
+        self.token = product_token(spec.settings.user_agent)  # by which a page may tell this crawl to follow no link
         self._spec = spec
         self._scope = scope
         self._redirects_max = redirects_max

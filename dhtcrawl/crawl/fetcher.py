@@ -239,6 +239,7 @@ class Fetcher:
             exchange.status,
             exchange.headers,
             html_bytes_max=self._html_bytes_max,
+            token=self._parts.discovery.token,
             find_records=None if self._finder is None else self._finder(task.url),
         )
         analysis = self._look_here(look, task, content)

@@ -37,10 +37,12 @@ def read_page(txn: Txn, *, crawl: bytes, key: bytes, archive: Archive) -> Stored
     return StoredPage(task, fields, archive.read(fields["place"]))
 
 
-def look_again(page: StoredPage, html_bytes_max: int, find_records: FindRecords | None = None) -> Analysis:
+def look_again(
+    page: StoredPage, html_bytes_max: int, find_records: FindRecords | None = None, token: str = ""
+) -> Analysis:
     """Analyse a stored page as when it arrived; takes long for a big page.
 
-    `find_records` says which links rules leave out.
+    `find_records` says which links rules leave out; `token` is the crawl's product token.
     """
     fields = page.fields
     return analyse(
@@ -49,6 +51,7 @@ def look_again(page: StoredPage, html_bytes_max: int, find_records: FindRecords 
         parse_head(page.record.head),
         page.record.payload,
         html_bytes_max=html_bytes_max,
+        token=token,
         # Versions that knew no charset of queries wrote none, and had them all in UTF-8.
         query_charset=str(fields.get("query_charset") or UTF_8),
         find_records=find_records,

@@ -60,7 +60,7 @@ class Resends:
                 self._resent()
                 continue
             find = None if self._finder is None else self._finder(page.task.url)
-            look = partial(recovery.look_again, page, self._s.config.fetch.html_bytes_max, find)
+            look = partial(recovery.look_again, page, self._s.config.fetch.html_bytes_max, find, self._discovery.token)
             found = await recovery.links_of(page, await self._s.offload(look), self._discovery)
             relinked = Relinked(found.link_keys, page.task.depth, found.skipped)
             self._next.send_again(key, found.links, relinked, found.under_way)

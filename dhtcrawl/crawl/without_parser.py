@@ -21,6 +21,7 @@ from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.fetch.candidates import candidates, outside
 from dhtcrawl.fetch.links import LINKS_MAX, candidate_of
 from dhtcrawl.fetch.plain_links import is_anchor
+from dhtcrawl.fetch.robots import product_token
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.query_charset import in_charset
 from dhtcrawl.spec import CrawlSpec
@@ -92,6 +93,7 @@ class LinksWithoutParser:
         self._scope = scope
         self._known = known
         self._not_acked = not_acked
+        self._token = product_token(spec.settings.user_agent)
 
     def links_of(self, html: bytes, charset: str, *, url: str, depth: int) -> Unparsed | None:
         """The links of the page at `url`, which is in UTF-8 now and was in `charset`; None if it has to be parsed.
@@ -145,7 +147,7 @@ class LinksWithoutParser:
         return _NOTED
 
     def _lead_of(self, text: bytes, page: _Look) -> _Lead | None:
-        candidate = candidate_of(text)
+        candidate = candidate_of(text, self._token)
         if candidate is None or candidate.href is None:
             return None if candidate is None else _NOWHERE
         href, links = without_fragment(candidate.href), [candidate.href]

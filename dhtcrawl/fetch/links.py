@@ -24,7 +24,6 @@ from dhtcrawl.possessive import compile_pattern
 
 _Tag = tuple[str, Mapping[str, str | None]]
 
-PRODUCT_TOKEN = "dhtcrawl"
 LINKS_MAX = 100_000  # tags looked at on a page; the largest honest index pages have tens of thousands
 TITLE_CHARS_MAX = 500
 
@@ -54,7 +53,7 @@ _REFRESH = compile_pattern(
     r"(?:url[ \t\n\f\r]*+=[ \t\n\f\r]*+)?+(?:\"([^\"]*+)|'([^']*+)|(.*+))",
     re.IGNORECASE | re.DOTALL,
 )
-_ROBOTS_NAMES = frozenset(("robots", PRODUCT_TOKEN))
+_ALL_ROBOTS = "robots"  # the name that is every crawler's, besides its product token
 _TITLE = re.compile(rb"<title[ \t\n\f\r/>]", re.IGNORECASE)
 # A title behind nothing that could hide it, as most stand; a letter in it that stands for another is left to the scan.
 _PLAIN_TITLE = compile_pattern(
@@ -76,8 +75,9 @@ class PageLinks(NamedTuple):
     fragments, scripts and mail addresses; a link that is to be followed
     somewhere on the page is in `hrefs` only. `base` is the first base href as
     written: where it is no http(s) URL it does not count. Of refreshes there may
-    be several, such as one in `<noscript>`. A page that is `cut` has more than
-    `LINKS_MAX` tags that could say something, and these are the first.
+    be several, such as one in `<noscript>`. `nofollow_for` are the names, in lower
+    case, of the meta tags that say to follow no link. A page that is `cut` has
+    more than `LINKS_MAX` tags that could say something, and these are the first.
     """
 
     base: str | None
@@ -85,7 +85,7 @@ class PageLinks(NamedTuple):
     nofollow: list[str]
     refreshes: list[str]
     title: str | None
-    meta_nofollow: bool
+    nofollow_for: frozenset[str]
     cut: bool = False
 
 
@@ -114,17 +114,19 @@ def extract(html: bytes | str, *, xhtml: bool = False) -> PageLinks:
     return found if next(beyond, None) is None else found._replace(cut=True)
 
 
-def candidate_of(text: bytes) -> LinkCandidate | None:
+def candidate_of(text: bytes, token: str = "") -> LinkCandidate | None:
     """What one of the `candidates` of a page says; None where only the page as a whole tells.
 
-    That is a base, a refresh, `nofollow` for all links, a frame, and a text that breaks off.
+    That is a base, a refresh, `nofollow` for all links if it concerns the crawler with this product `token`, a frame,
+    and a text that breaks off.
     """
     tag = tag_of(text)
     if tag is None:
         return _LEADS_NOWHERE if begins_hiding(text) else None
     name, attributes = tag
     if name == "meta":
-        counts = _refresh_of(attributes) is not None or _says_nofollow(attributes)
+        robots = _nofollow_for(attributes)
+        counts = _refresh_of(attributes) is not None or (robots is not None and concerns(robots, token))
         return None if counts else _LEADS_NOWHERE
     if name not in ("a", "area", "iframe"):
         return None
@@ -253,15 +255,15 @@ def _attributes_of(node: LexborNode) -> dict[str, str]:
 
 
 class _Head:
-    """What a page says of itself: the first base and title, refreshes that lead somewhere, `nofollow`."""
+    """What a page says of itself: the first base and title, refreshes that lead somewhere, `nofollow` for whom."""
 
-    __slots__ = ("base", "nofollow", "refreshes", "templates", "title")
+    __slots__ = ("base", "nofollow_for", "refreshes", "templates", "title")
 
     def __init__(self) -> None:
         self.base: str | None = None
         self.refreshes: list[str] = []
         self.title: str | None = None
-        self.nofollow = False
+        self.nofollow_for: set[str] = set()
         self.templates = 0  # open ones; what stands in them is not said of this page
 
     def take(self, tag: str, attributes: Mapping[str, str | None]) -> None:
@@ -275,7 +277,9 @@ class _Head:
             refresh = _refresh_of(attributes)
             if refresh is not None:
                 self.refreshes.append(refresh)
-            self.nofollow = self.nofollow or _says_nofollow(attributes)
+            name = _nofollow_for(attributes)
+            if name is not None:
+                self.nofollow_for.add(name)
         elif tag == "base" and self.base is None and "href" in attributes:
             self.base = (attributes["href"] or "").strip(_SPACE)
         elif tag == "title" and self.title is None:
@@ -304,7 +308,8 @@ def collect(tags: Iterable[_Tag]) -> PageLinks:
         else:
             hrefs[href] = None
     nowhere_followed = [href for href in nofollow if href not in hrefs]
-    return PageLinks(head.base, list(hrefs), nowhere_followed, head.refreshes, head.title, head.nofollow)
+    shy = frozenset(head.nofollow_for)
+    return PageLinks(head.base, list(hrefs), nowhere_followed, head.refreshes, head.title, shy)
 
 
 def collect_plain(head: Iterable[_Tag], hrefs: list[str], nofollow: list[str] | None = None) -> PageLinks:
@@ -317,7 +322,7 @@ def collect_plain(head: Iterable[_Tag], hrefs: list[str], nofollow: list[str] | 
     if left:
         followed = set(found)
         left = [href for href in left if href not in followed]
-    return PageLinks(told.base, found, left, told.refreshes, told.title, told.nofollow)
+    return PageLinks(told.base, found, left, told.refreshes, told.title, frozenset(told.nofollow_for))
 
 
 def _fetched(hrefs: list[str]) -> list[str]:
@@ -355,19 +360,29 @@ def refresh_target(value: str) -> str | None:
     return None if not url or url.lower().startswith(_NOT_FETCHED) else url
 
 
-def header_says_nofollow(value: str) -> bool:
-    """Whether an X-Robots-Tag tells us to follow no link; what stands behind another crawler's name is for that one."""
+def concerns(name: str, token: str) -> bool:
+    """Whether what is said to robots of this name, in lower case, is said to the crawler with a product token."""
+    return name == _ALL_ROBOTS or (name == token.lower() and name != "")
+
+
+def header_says_nofollow(value: str, token: str) -> bool:
+    """Whether an X-Robots-Tag tells the crawler with this product token to follow no link.
+
+    What stands behind another crawler's name is for that one.
+    """
     ours = True
     for part in value.lower().split(","):
         named = _AGENT.match(part)
         if named is not None and named[1] not in _WITH_VALUE:
-            ours, part = named[1] in _ROBOTS_NAMES, part[named.end() :]
+            ours, part = concerns(named[1], token), part[named.end() :]
         if ours and not _NOFOLLOW.isdisjoint(part.split()):
             return True
     return False
 
 
-def _says_nofollow(attributes: Mapping[str, str | None]) -> bool:
-    if (attributes.get("name") or "").strip(_SPACE).lower() not in _ROBOTS_NAMES:
-        return False
-    return not _NOFOLLOW.isdisjoint(_SEPARATORS.split((attributes.get("content") or "").lower()))
+def _nofollow_for(attributes: Mapping[str, str | None]) -> str | None:
+    """The name, in lower case, of a meta tag that says to follow no link; None of any other."""
+    name, content = attributes.get("name"), (attributes.get("content") or "").lower()
+    if not name or _NOFOLLOW.isdisjoint(_SEPARATORS.split(content)):
+        return None
+    return name.strip(_SPACE).lower()

@@ -20,7 +20,7 @@ HTML = ("content-type", "text/html; charset=utf-8")
 def look(
     body: bytes, *headers: tuple[str, str], status: int = 200, html_bytes_max: int = 1 << 20, url: str = URL
 ) -> Analysis:
-    return analyse(url, status, headers, body, html_bytes_max=html_bytes_max)
+    return analyse(url, status, headers, body, html_bytes_max=html_bytes_max, token="dhtcrawl")
 
 
 def test_a_page_has_type_charset_title_and_links() -> None:
@@ -37,8 +37,9 @@ def test_a_meta_refresh_is_a_link_and_meta_nofollow_speaks_for_all() -> None:
     page = b"<meta http-equiv=refresh content='0; url=/next'><a href=x>"
     assert look(page, HTML).hrefs == ["x", "/next"]
     assert look(b"<meta http-equiv=refresh content='9; url=/more'>" + page, HTML).hrefs == ["x", "/more", "/next"]
-    shy = b"<meta name=robots content=nofollow><a href=x><a href=y rel=nofollow>"
-    assert (look(shy, HTML).hrefs, look(shy, HTML).nofollow) == ([], ["x", "y"])
+    for name, forbidden in ((b"robots", True), (b"DhtCrawl", True), (b"otherbot", False), (b"description", False)):
+        shy = b"<meta name=%b content=nofollow><a href=x><a href=y rel=nofollow>" % name
+        assert (look(shy, HTML).hrefs, look(shy, HTML).nofollow) == (([], ["x", "y"]) if forbidden else (["x"], ["y"]))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_an_x_robots_tag_speaks_for_all_links_as_its_meta_does(value: str, shy: 
     headers, page = [HTML, ("x-robots-tag", "noarchive"), ("x-robots-tag", value)], b"<a href=x><a href=y rel=nofollow>"
     found = look(page, *headers)
     assert (found.hrefs, found.nofollow) == (([], ["x", "y"]) if shy else (["x"], ["y"]))
-    found = analyse(URL, 200, headers, page, html_bytes_max=1_000, without_parser=without_parser)
+    found = analyse(URL, 200, headers, page, html_bytes_max=1_000, token="dhtcrawl", without_parser=without_parser)
     assert (found.unparsed is None) == shy
 
 

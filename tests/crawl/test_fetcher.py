@@ -52,6 +52,18 @@ async def test_a_page_is_handed_in_with_its_links() -> None:
     assert world.frontier.in_flight == 0
 
 
+@pytest.mark.parametrize("by_header", [False, True])
+async def test_a_site_may_tell_this_crawler_by_its_own_name_to_follow_no_link(*, by_header: bool) -> None:
+    for token, links in (("MyBot", []), ("dhtcrawl", [f"{SEED}x"])):
+        said = {"x-robots-tag": f"{token}: nofollow"} if by_header else {}
+        meta = "" if by_header else f"<meta name={token} content=nofollow>"
+        world = SmallWeb({SEED: (200, HTML | said, f"{meta}<a href=/x>".encode())}, user_agent="MyBot/2 (test)")
+        fetcher = fetcher_of(world)
+        world.add(SEED)
+        await fetcher.run(await world.next())
+        assert [link.url for link in world.parts.next_round.outbox.take(10)] == links, token
+
+
 async def test_a_page_that_is_too_long_to_be_read_for_links_says_so() -> None:
     size = FetchSettings().html_bytes_max
     for more, error in ((0, None), (1, f"only the first {size} bytes (fetch.html_bytes_max) were read for links")):

@@ -48,7 +48,7 @@ async def test_a_page_that_is_not_here_sends_nothing() -> None:
 
 async def resent(monkeypatch: pytest.MonkeyPatch, head: bytes, body: bytes, **fields: object) -> list[Link]:
     """The links of a page in the archive whose page record has `fields`."""
-    world = SmallWeb({})
+    world = SmallWeb({}, user_agent="MyBot/2")
     key = world.spec.key_of(SEED)
     fields = {"url": SEED, "status": 200, "depth": 0, "referrer": None, **fields}
     page = FetchedPage(key, 0, fields, b"", [])
@@ -69,6 +69,11 @@ async def resent(monkeypatch: pytest.MonkeyPatch, head: bytes, body: bytes, **fi
 async def test_a_page_is_looked_through_as_when_it_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
     links = await resent(monkeypatch, HEAD, b'<a href="/x">x</a>')
     assert [link.url for link in links] == [f"{SEED}x"]
+
+
+async def test_a_page_that_told_this_crawler_to_follow_nothing_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    shy = b"<meta name=mybot content=nofollow>"
+    assert await resent(monkeypatch, HEAD, shy + b'<a href="/x">x</a>') == []
 
 
 @pytest.mark.parametrize(

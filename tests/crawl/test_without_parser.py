@@ -136,6 +136,15 @@ def test_a_page_that_is_not_clear_is_parsed(html: bytes) -> None:
     assert links_of(html) is None
 
 
+def test_a_page_that_tells_this_crawler_by_its_name_to_follow_nothing_is_parsed() -> None:
+    spec = make_spec((SEED,), CrawlSettings(user_agent="MyBot/2"))
+    box = Outbox(depth_matters=True)
+    discovery = Discovery(spec, Scope(spec.seeds, spec.settings), redirects_max=9, not_acked=box.not_acked)
+    for name, parsed in ((b"mybot", True), (b"dhtcrawl", False), (b"description", False)):
+        html = b"<meta name=%b content='none'><a href=x>" % name
+        assert (discovery.without_parser(html, "utf-8", url=SEED, depth=0) is None) == parsed, name
+
+
 def test_a_known_link_is_sent_again_at_a_smaller_depth_or_where_its_owner_lost_it() -> None:
     page = b"<a href=x>"
     assert links_of(page, known=page, depth=5) == []

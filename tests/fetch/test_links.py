@@ -119,18 +119,24 @@ def test_all_refreshes_count_whichever_a_browser_takes(before: str) -> None:
 
 
 @both_ways
-def test_robots_in_meta_may_forbid_to_follow(before: str) -> None:
+def test_a_meta_may_forbid_robots_of_its_name_to_follow(before: str) -> None:
     for name, content, forbidden in (
-        ("robots", "noindex, NoFollow", True),
-        ("ROBOTS", "none", True),
-        ("dhtcrawl", "nofollow", True),
-        ("otherbot", "nofollow", False),
-        ("robots", "noindex,follow", False),
-        ("robots", "", False),
-        ("description", "none", False),
+        ("robots", "noindex, NoFollow", "robots"),
+        (" ROBOTS", "none", "robots"),
+        ("OtherBot", "nofollow", "otherbot"),
+        ("robots", "noindex,follow", None),
+        ("robots", "", None),
+        ("", "nofollow", None),
     ):
         page = f'{before}<meta name="{name}" content="{content}"><a href=x>'
-        assert extract(page).meta_nofollow is forbidden, (name, content)
+        assert extract(page).nofollow_for == ({forbidden} if forbidden else set()), (name, content)
+
+
+def test_what_is_said_to_robots_concerns_all_and_what_has_a_name_the_crawler_of_that_token() -> None:
+    assert [links.concerns(name, "MyBot") for name in ("robots", "mybot", "dhtcrawl", "my", "")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+    assert [links.concerns(name, "") for name in ("robots", "mybot", "")] == [True, False, False]
 
 
 @both_ways
@@ -166,7 +172,7 @@ def test_bytes_that_are_no_text_do_no_harm(before: str) -> None:
     assert found.hrefs[1:] == ["ok"]
     assert extract(before + "<a href='\ud800'>").hrefs == ["?"]
     for nothing in (b"", "", b"\0", b"\xef\xbb\xbf"):
-        assert extract(nothing) == PageLinks(None, [], [], [], None, False)
+        assert extract(nothing) == PageLinks(None, [], [], [], None, frozenset())
 
 
 def test_a_page_has_at_most_so_many_links_and_says_if_it_had_more() -> None:
@@ -262,7 +268,7 @@ def test_links_in_a_template_count_and_what_it_says_of_a_page_does_not(before: s
     # A page may open a shadow tree by it, which people see.
     said = "<base href=/no/><title>no</title><meta name=robots content=none><meta http-equiv=refresh content='0;no'>"
     page = f"<template shadowrootmode=open><a href=in></a><TEMPLATE>{said}</Template>{said}</template >"
-    assert extract(before + page + "<a href=out>") == PageLinks(None, ["in", "out"], [], [], None, False)
+    assert extract(before + page + "<a href=out>") == PageLinks(None, ["in", "out"], [], [], None, frozenset())
     after = extract(before + page + said.replace("no", "yes").replace("none", "all"))
     assert (after.base, after.refreshes, after.title) == ("/yes/", ["yes"], "yes")
     drawing = "<svg><template><desc><base href=/yes/></desc></template></svg>"

@@ -59,4 +59,9 @@ def test_head_and_title_are_read_as_in_html() -> None:
         '<base href="/b/"/><meta name="robots" content="nofollow"/></head><a rel="nofollow" href="x"/></html>',
         xhtml=True,
     )  # fmt: skip
-    assert (found.title, found.base, found.meta_nofollow, found.nofollow) == ("A & <b>", "/b/", True, ["x"])
+    assert (found.title, found.base, found.nofollow_for, found.nofollow) == (
+        "A & <b>",
+        "/b/",
+        frozenset(("robots",)),
+        ["x"],
+    )
