@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from functools import cache, partial
+from time import monotonic
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -41,7 +42,8 @@ class ReplyHandler(ResponseHandler):
         super().__init__(loop)
         self._reply: ReplyParser | None = None
         self._begun: asyncio.Future[Begun] | None = None
-        self._asked_at = self._first_byte_at = 0.0  # on the loop's clock; 0: no byte yet
+        # Not on the loop's clock: uvloop counts milliseconds, and a near server answers within one. 0: no byte yet.
+        self._asked_at = self._first_byte_at = 0.0
 
     @property
     def replies(self) -> bool:
@@ -58,7 +60,7 @@ class ReplyHandler(ResponseHandler):
         """
         self._begun = begun = self._loop.create_future()
         self._reply = ReplyParser(reply_head_bytes_max, bodiless=bodiless)
-        self._asked_at, self._first_byte_at = self._loop.time(), 0.0
+        self._asked_at, self._first_byte_at = monotonic(), 0.0
         self._payload = None  # the reader of the reply before
         if self.transport is None:
             self.set_exception(aiohttp.ServerDisconnectedError())
@@ -79,7 +81,7 @@ class ReplyHandler(ResponseHandler):
             return
         headless = reply.head is None
         if headless and not self._first_byte_at:
-            self._first_byte_at = self._loop.time()
+            self._first_byte_at = monotonic()
         try:
             body = reply.feed(data)
         except BadReply as error:

@@ -27,7 +27,8 @@ LIMITS = Limits(connect_s=20, head_s=20, body_s=20, idle_s=20)
 Fetch = Callable[[HttpRequest], Awaitable[Exchange | FetchFailure]]
 World = contextlib.AbstractAsyncContextManager[tuple[SimWeb, Fetch]]
 
-pytestmark = pytest.mark.loops("asyncio", "virtual")
+# Commands run on uvloop.
+pytestmark = pytest.mark.loops("asyncio", "uvloop", "virtual")
 
 
 def a_web() -> SimWeb:
