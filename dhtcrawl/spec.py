@@ -28,7 +28,8 @@ from dhtcrawl.url import CANON_VERSION, canonicalize, host_of
 NONCE_BYTES = 16
 RULES_CHARS_MAX: Final = 256 << 10
 
-_CREDENTIALS = re.compile(r"[A-Za-z]+://[^/?#]*@")
+# With a scheme or without; of slashes a URL parser takes any number, and backslashes for them.
+_CREDENTIALS = re.compile(r"(?:[A-Za-z]+:[/\\]*)?[^/\\?#]*@")
 # Settings of later versions stand in the spec only where they are not this: what a crawl was before, it still is.
 _SINCE: Final[dict[str, Any]] = {"copies": 1, "policy_options": [], "searches": {}, "rules": ""}
 # How far and how fast a crawl goes. It may be changed once the crawl has begun, since it does not say what a crawl is.

@@ -113,7 +113,9 @@ def test_more_requests_than_open_files_are_refused_by_name(tmp_path: Path) -> No
     assert "ulimit -n" in ended.stderr
 
 
-@pytest.mark.parametrize("seed", ["http://me:secret@a.example/", "https://me@a.example/x"])
+@pytest.mark.parametrize(
+    "seed", ["http://me:secret@a.example/", "https://me@a.example/x", "me:1234@a.example", "http:/me:secret@a.example"]
+)
 def test_a_password_in_a_seed_is_refused(seed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["crawl", seed, "--out", str(tmp_path / "out")]) == 2
     assert "never sent" in capsys.readouterr().err
