@@ -42,7 +42,7 @@ from dhtcrawl.fetch.failures import REQUEST_ERRORS, failure_of
 from dhtcrawl.fetch.flight import FLIGHT, Flight, GuardedResolver, Spoiled
 from dhtcrawl.fetch.guard import AS_CRAWLS_ALLOW, PrivateNetworks
 from dhtcrawl.fetch.heads import header_pairs, request_head, response_head
-from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
+from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest, Truncated
 from dhtcrawl.fetch.reply_handler import Begun, ReplyConnector
 from dhtcrawl.fetch.resolver import Resolver, SystemResolver
 from dhtcrawl.fetch.spool import Spool
@@ -191,7 +191,7 @@ class AiohttpClient:
             return (Body(data), None) if len(data) <= most else (Body(data[:most]), Truncated.LENGTH)
         spool = self._new_spool()
         try:
-            truncated = await _stream(begun.rest, spool, flight.limits)
+            truncated = await _stream(begun.rest, spool, flight)
             return await spool.finish(), truncated
         except BaseException:
             spool.abandon()
@@ -252,9 +252,9 @@ def _abort(connection: Connection) -> None:
     connection.close()
 
 
-async def _stream(content: aiohttp.StreamReader, spool: Spool, limits: Limits) -> Truncated | None:
+async def _stream(content: aiohttp.StreamReader, spool: Spool, flight: Flight) -> Truncated | None:
     """Read a body into `spool`; why it is cut, if it is."""
-    loop = asyncio.get_running_loop()
+    loop, limits = asyncio.get_running_loop(), flight.limits
     body_end, rate = loop.time() + limits.body_s, BodyRate(limits.bytes_per_s_min, limits.slow_s)
     until = body_end
     try:
@@ -279,6 +279,8 @@ async def _stream(content: aiohttp.StreamReader, spool: Spool, limits: Limits) -
                     if loop.time() >= body_end:
                         return Truncated.TIME
     except TimeoutError:
+        if flight.handler is not None and flight.handler.body_ended and not content.read_nowait():
+            return None  # its last chunk has come, and no end of the trailers
         return Truncated.SLOW if rate.ends_at < until else Truncated.TIME
     except REQUEST_ERRORS:
         # aiohttp sets the error as soon as it knows it, before bytes that

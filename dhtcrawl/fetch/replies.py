@@ -119,6 +119,11 @@ class ReplyParser:
         """Whether nothing more of this reply comes: it is whole, or `fault` says what broke it."""
         return self._part is _NOTHING
 
+    @property
+    def body_ended(self) -> bool:
+        """Whether the whole body has come, though the end of its trailers perhaps has not."""
+        return self.fault is None and self._part in (_TRAILERS, _NOTHING)
+
     def feed(self, data: bytes) -> bytes:
         """Take a segment; the part of the body that is in it.
 

@@ -50,6 +50,11 @@ class ReplyHandler(ResponseHandler):
         """Whether a byte has come since the request was sent."""
         return self._first_byte_at > 0
 
+    @property
+    def body_ended(self) -> bool:
+        """Whether the whole body of the reply has come, though perhaps not the end of the reply."""
+        return self._reply is not None and self._reply.body_ended
+
     def ask(self, head: bytes, reply_head_bytes_max: int, *, bodiless: bool = False) -> asyncio.Future[Begun]:
         """Send the `head` of a request without a body; its reply, once the head of that has come.
 

@@ -477,6 +477,17 @@ async def test_a_body_that_stalls_is_cut(tmp_path: Path) -> None:
     assert (exchange.body.data, exchange.truncated) == (b"abc", Truncated.TIME)
 
 
+@pytest.mark.parametrize("end", [b"0\r\n", b"0\r\nX: y\r\n"])
+async def test_a_body_whose_last_chunk_has_come_is_whole_though_the_reply_does_not_end(
+    tmp_path: Path, end: bytes
+) -> None:
+    async with serving(sends(CHUNKED + b"3\r\nabc\r\n", end)) as server, client_in(tmp_path) as client:
+        for _ in range(2):
+            exchange = exchange_of(await client.exchange(asked(server, limits=Limits(idle_s=0.05))))
+            assert (exchange.body.data, exchange.truncated) == (b"abc", None)
+        assert server.connections == 2
+
+
 async def test_a_body_as_long_as_the_limit_is_whole(tmp_path: Path) -> None:
     exchange = exchange_of(await fetched(tmp_path, sends(page(b"abcd")), limits=Limits(body_bytes_max=4)))
     assert (exchange.body.data, exchange.truncated) == (b"abcd", None)
