@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from dhtcrawl.clock import iso8601
-from dhtcrawl.crawl.analysis import Analysis, LongPage, analyse
+from dhtcrawl.crawl.analysis import REDIRECTS, Analysis, LongPage, analyse
 from dhtcrawl.crawl.frontier import Job
 from dhtcrawl.crawl.origins import log_hold
 from dhtcrawl.crawl.parts import CrawlParts
@@ -23,7 +23,7 @@ from dhtcrawl.crawl.rounds import Fetched, Kill
 from dhtcrawl.crawl.scope_check import AGAIN_S, ScopeCheck
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import retry
-from dhtcrawl.fetch.header_fields import content_type
+from dhtcrawl.fetch.header_fields import content_type, locations
 from dhtcrawl.fetch.host_access import LeaseLost
 from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest
 from dhtcrawl.fetch.politeness import HoldReason
@@ -147,9 +147,7 @@ class Fetcher:
         log_outcome(log, self._parts, task.url, outcome, job.attempt)
         self._origins.note_answer(job.origin, outcome, again=job.failures > 0)
         self._parts.shares.located(job.host, outcome.remote_ip)
-        again = retry.STATUSES.get(outcome.status) or (
-            retry.TRUNCATIONS.get(outcome.truncated) if outcome.truncated is not None else None
-        )
+        again = _again(outcome)
         wait_s = self._origins.wait_s(outcome, job.failures) if again is not None else 0.0
         if again is not None and again.hold_host:
             clock.hold(now, wait_s, HoldReason(Cause.RETRY_AFTER, str(outcome.status)))
@@ -287,3 +285,13 @@ class Fetcher:
             return look(content.data, here_bytes_max=INLINE_BYTES_MAX, without_parser=without_parser)
         except LongPage:
             return None
+
+
+def _again(exchange: Exchange) -> retry.Again | None:
+    """Whether another try may bring more than this answer."""
+    status = retry.STATUSES.get(exchange.status)
+    if status is not None or exchange.truncated is None:
+        return status
+    if exchange.status in REDIRECTS and locations(exchange.headers):
+        return None  # its head is all that is wanted of a redirect
+    return retry.TRUNCATIONS.get(exchange.truncated)

@@ -71,7 +71,9 @@ def _target(step: Answer) -> str | None:
         return None
     # What lists choices leads to none of them by itself.
     leads = status in REDIRECTS and status != CHOICES
-    return None if step.get("error") or (target == step.get("url") and not leads) else target
+    if target != step.get("url"):
+        return target
+    return target if leads and not step.get("error") else None
 
 
 def _circle(steps: Sequence[Answer], target: str) -> str:

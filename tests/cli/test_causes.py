@@ -161,6 +161,16 @@ async def test_a_redirect_is_told_with_what_it_ends_at() -> None:
     assert f"{SEED}: redirects to http://b.test/login: answers 403 (Forbidden); the site refuses" in error
 
 
+async def test_a_redirect_whose_body_broke_off_is_told_with_what_it_ends_at() -> None:
+    cut = {"state": "done", "status": 302, "final_url": f"{SEED}x", "error": "truncated: disconnect"}
+    steps = {SEED: cut, f"{SEED}x": {"state": "done", "status": 404, "final_url": f"{SEED}x", "error": None}}
+
+    async def ask(url: str) -> dict[str, Any]:
+        return {"url": url, **steps[url]}
+
+    assert (await seed_cause(SEED, ask)).startswith(f"redirects to {SEED}x: answers 404 (Not Found)")
+
+
 async def test_a_redirect_that_the_crawl_does_not_follow_is_told_with_the_reason() -> None:
     def answer(url: str) -> Answer:
         number = int(url.rpartition("/")[2] or 0) if not url.endswith("robots.txt") else 0

@@ -13,7 +13,7 @@ import pytest
 from dhtcrawl.config import Config, FetchSettings
 from dhtcrawl.crawl.fetcher import INLINE_BYTES_MAX, Fetcher
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsAnswer, RobotsKnown, UnleasedHosts
-from dhtcrawl.fetch.http import FetchFailureKind
+from dhtcrawl.fetch.http import FetchFailureKind, Truncated
 from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots, RobotsVerdict
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.spec import CrawlSpec
@@ -131,6 +131,17 @@ async def test_an_answer_that_says_not_now_leaves_its_host_alone_and_is_kept_the
     last = (await after(busy, times=2)).handed_in()
     assert [fetched.page.fields["status"] for fetched in last.fetched if fetched.page] == [503]
     assert last.owed == {HOST: 7.0}, "a restart waits, too"
+
+
+async def test_a_redirect_whose_body_breaks_off_leads_on_at_once_and_any_other_body_is_asked_for_again() -> None:
+    for status, headers, links in ((302, {"location": "/x"}, [f"{SEED}x"]), (302, {}, []), (200, {}, [])):
+        world = SmallWeb({SEED: (status, headers, b"")})
+        world.cut[SEED] = Truncated.DISCONNECT
+        fetcher = fetcher_of(world)
+        world.add(SEED)
+        await fetcher.run(await world.next())
+        assert [link.url for link in world.parts.next_round.outbox.take(10)] == links
+        assert world.parts.counters.retried == (not links), (status, headers)
 
 
 async def test_a_page_that_fails_is_tried_again_and_then_given_up() -> None:
