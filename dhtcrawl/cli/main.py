@@ -154,12 +154,15 @@ def say(text: str) -> None:
         _to_nobody(sys.stdout)
 
 
-def print_result(text: str) -> None:
-    """A crawl's end, to stdout; a crawl that went well does not fail for want of a reader."""
+def print_result(text: str, *, otherwise: str = "the summary is in summary.json") -> None:
+    """What came of a crawl, to stdout; a crawl that went well does not fail for want of a reader.
+
+    `otherwise` says where else that is: the same command again would be another crawl, or have nothing to do.
+    """
     try:
         click.echo(text)
     except OSError as error:
-        fail(f"cannot write to standard output: {error.strerror}; the summary is in summary.json")
+        fail(f"cannot write to standard output: {error.strerror}; {otherwise}")
 
 
 def run(args: list[str] | None = None) -> int:

@@ -15,7 +15,7 @@ from dhtcrawl.cli.causes import ASKED_IN_SWARM, first_causes, in_swarm, nothing_
 from dhtcrawl.cli.client import NodeAccess, NodeClient, admin_of
 from dhtcrawl.cli.collected import tell_gathered
 from dhtcrawl.cli.logs import read_settings
-from dhtcrawl.cli.main import tell
+from dhtcrawl.cli.main import print_result, tell
 from dhtcrawl.cli.options import admin_option, config_options, crawl_options, json_option, log_options
 from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.runtime import STORE_DIR
@@ -67,11 +67,10 @@ async def _submit(access: NodeAccess, spec: CrawlSpec, *, wait: bool, out: Path 
     async with access.client() as client:
         crawl = str((await client.submit(spec)).get("crawl", ""))
         log.info("the node at %s has taken crawl %s", client.name, short(crawl), extra={"crawl": crawl})
+        if not (wait and as_json):
+            print_result(json.dumps({"crawl": crawl}) if as_json else crawl, otherwise=_has_it(crawl))
         if not wait:
-            click.echo(json.dumps({"crawl": crawl}) if as_json else crawl)
             return Exit.COMPLETE
-        if not as_json:
-            click.echo(crawl)
         screen = Screen()
         screen.say(f"crawl {short(crawl)}: {some(spec.all_seeds)}")
         try:
@@ -96,7 +95,7 @@ async def _told(client: NodeClient, crawl: str, spec: CrawlSpec, end: dict[str, 
     code, ask = exit_of(str(end.get("ended", ""))), in_swarm(client, crawl)
     nothing = code == Exit.NOTHING_FETCHED
     causes = "" if as_json or nothing else shown(await first_causes(spec.all_seeds, ask, ASKED_IN_SWARM))
-    click.echo(json.dumps(end) if as_json else describe_end(end) + causes)
+    print_result(json.dumps(end) if as_json else describe_end(end) + causes, otherwise=_has_it(crawl))
     if nothing:
         raise await nothing_fetched(spec.all_seeds, ask, pages=count_of(end, "pages"))
     return code
@@ -114,6 +113,11 @@ async def _gather(client: NodeClient, crawl: str, out: Path) -> Summary | None:
             return summary
     tell(f"interrupted; the crawl has ended; {remedy}")
     return None
+
+
+def _has_it(crawl: str) -> str:
+    """What to say where its id, or its end, cannot be printed."""
+    return f"the swarm has this crawl, so do not submit it again: see 'dhtcrawl crawls {short(crawl)}'"
 
 
 def _gather_again(crawl: str, out: Path | None) -> str:

@@ -10,9 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
+from e2e.crawler import environment
+from e2e.fork_server import start
 from web.fake import CRAWL, OTHER, FakeNode, running
 
 from dhtcrawl.cli import wait
@@ -33,7 +36,7 @@ from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.web.admin import serve
 from dhtcrawl.web.api import ApiError, Row
 
-from .conftest import Ask, DemoCrawl, Here, free_port, secrets_in
+from .conftest import TIMEOUT_S, Ask, DemoCrawl, Here, free_port, secrets_in
 
 ID = CRAWL.hex()
 
@@ -47,6 +50,27 @@ def test_submit_prints_the_id_and_sends_every_option(ask: Ask, node: FakeNode, t
     assert spec.seeds == ("http://a.example/", "http://b.example/")
     assert (spec.settings.depth, spec.settings.delay_s) == (2, 0.05)
     assert json.loads(ask("submit", "a.example", "--json").stdout) == {"crawl": ID}
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--wait",), ("--wait", "--json")], ids=" ".join)
+def test_who_cannot_be_told_the_id_is_told_not_to_submit_it_again(
+    options: tuple[str, ...], admin: str, node: FakeNode, tmp_path: Path
+) -> None:
+    ends_after(node, 1, "complete")
+    command = ["submit", "a.example", "--admin", admin, *options]
+    with Path("/dev/full").open("wb") as full, TemporaryFile() as stderr:
+        ran = start(command, stdout=full.fileno(), stderr=stderr.fileno(), cwd=tmp_path, env=environment(tmp_path))
+        code = ran.wait(TIMEOUT_S)
+        stderr.seek(0)
+        told = stderr.read().decode().splitlines()
+    assert code == 0, told
+    assert told[-1] == (
+        "dhtcrawl: cannot write to standard output: No space left on device; the swarm has this crawl, so do not "
+        f"submit it again: see 'dhtcrawl crawls {ID[:12]}'"
+    )
+    # Who was to wait has waited.
+    assert [call[0] for call in node.asked].count("submit") == 1
+    assert ("crawl" in [call[0] for call in node.asked]) == ("--wait" in options)
 
 
 def test_a_concurrency_is_a_nodes_own(ask: Ask) -> None:
