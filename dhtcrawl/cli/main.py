@@ -134,10 +134,25 @@ def tell(message: str) -> None:
 def nothing_held() -> Iterator[None]:
     """A signal to a node in this block ends its process with 0: it has not begun, and there is nothing to hand over."""
     try:
-        yield
+        with _plain_interrupts():
+            yield
     except KeyboardInterrupt:
         tell("stopped before this node joined")
         sys.exit(Exit.COMPLETE)
+
+
+@contextmanager
+def _plain_interrupts() -> Iterator[None]:
+    """A signal is a KeyboardInterrupt, also one that comes while a class is made, as modules are imported.
+
+    Up to Python 3.11 that raises another error in its place.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
+        raise
 
 
 def json_text(value: object) -> str:
@@ -203,7 +218,8 @@ def outcome(command: Callable[[], object]) -> int:
 def _ungrouped(command: Callable[[], object]) -> object:
     """What `command` returns; it raises of a group, as groups of tasks raise one, the error that explains it."""
     try:
-        return command()
+        with _plain_interrupts():
+            return command()
     except BaseExceptionGroup as group:
         raise first_of(group) from group
 

@@ -115,3 +115,37 @@ main(lambda: 11)
 def test_a_signal_that_comes_once_all_is_done_changes_no_exit_code(number: signal.Signals, tmp_path: Path) -> None:
     code = LATE.format(number=int(number))
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=TIMEOUT_S, check=False).returncode == 11
+
+
+INTERRUPTED = """
+import signal
+from dhtcrawl.cli.main import main, nothing_held, outcome
+
+class Named:
+    def __set_name__(self, owner, name):
+        signal.raise_signal(signal.SIGINT)
+
+def command():
+    {statement}
+
+main(lambda: outcome(command))
+"""
+IN_A_CLASS = "type('Made', (), {'named': Named()})"
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "told"),
+    [
+        (IN_A_CLASS, 11, "dhtcrawl: interrupted\n"),
+        (f"with nothing_held(): {IN_A_CLASS}", 0, "dhtcrawl: stopped before this node joined\n"),
+    ],
+)
+def test_a_signal_in_the_middle_of_an_import_ends_a_command_as_any_other_does(
+    statement: str, code: int, told: str, tmp_path: Path
+) -> None:
+    """Imports make classes, as of settings, whose members have a say in it."""
+    text = INTERRUPTED.format(statement=statement)
+    ended = subprocess.run(
+        [sys.executable, "-c", text], cwd=tmp_path, timeout=TIMEOUT_S, check=False, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (code, told)
