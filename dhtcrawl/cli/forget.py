@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from dhtcrawl.cli.options import store_options
-from dhtcrawl.cli.places import find_data_dir, out_of
+from dhtcrawl.cli.places import find_data_dir, outputs_of
 from dhtcrawl.cli.rules_files import files_of_rules
 from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.errors import Exit, UsageError
@@ -31,12 +29,12 @@ def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) ->
     swarm the crawl has to have ended.
     """
     found = find_data_dir(out, data_dir)
-    out_dir = Path(out) if out is not None else out_of(found)
-    if outputs and out_dir is None:
-        raise UsageError(f"--outputs: {found} does not say where they are; name them with --out DIR")
     with opened(found) as (engine, txn):
         (record,) = chosen(catalog.crawls(txn), crawl)
         _check_over(txn, record)
+        out_dir = outputs_of(out, found, record.crawl_id)
+        if outputs and out_dir is None:
+            raise UsageError(f"--outputs: {found} does not say where they are; name them with --out DIR")
         if outputs and out_dir is not None:
             archive.forget(DiskDirectory(out_dir / ARCHIVE_DIR), txn, record.crawl_id)
             # Those of the rules first: which they are, the rules say.

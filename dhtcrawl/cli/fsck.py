@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dhtcrawl.cli.options import json_option, store_options
-from dhtcrawl.cli.places import find_data_dir, out_of
+from dhtcrawl.cli.places import find_data_dir, outputs_of
 from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.errors import Exit
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR
@@ -29,14 +29,14 @@ def command(crawl: str | None, out: str | None, data_dir: str | None, as_json: b
     must not be running. Nothing is changed.
     """
     found = find_data_dir(out, data_dir)
-    outputs = Path(out) if out is not None else out_of(found)
-    archive = None if outputs is None else outputs / ARCHIVE_DIR
     sound = True
     with opened(found) as (_, txn):
         crawls = chosen(catalog.crawls(txn), crawl)
         if not crawls and not as_json:
             click.echo("no crawl in this store")
         for record in crawls:
+            outputs = outputs_of(out, found, record.crawl_id)
+            archive = None if outputs is None else outputs / ARCHIVE_DIR
             # With its outputs elsewhere, the store is checked without them.
             directory = DiskDirectory(archive) if archive is not None and archive.is_dir() else None
             findings = check(txn, record.crawl_id, record.spec, directory)

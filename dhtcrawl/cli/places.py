@@ -70,6 +70,17 @@ def out_of(data_dir: Path) -> Path | None:
     return data_dir.with_name(data_dir.name.removesuffix(SUFFIX)) if _is_beside(data_dir) else None
 
 
+def outputs_of(out: str | None, data_dir: Path, crawl: bytes) -> Path | None:
+    """The outputs of a crawl whose records lie in `data_dir`: those in `out`, if it is given, else the node's own.
+
+    A node of a swarm has a directory for each crawl below its own. None: nothing says where they are.
+    """
+    if out is not None:
+        return Path(out)
+    in_swarm = data_dir / CRAWLS_DIR
+    return in_swarm / crawl.hex() if in_swarm.is_dir() else out_of(data_dir)
+
+
 def find_data_dir(out: str | None, data_dir: str | None) -> Path:
     """The data directory that a command on a store means; without a name, the newest in the working directory.
 

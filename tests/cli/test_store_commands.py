@@ -14,7 +14,7 @@ import plyvel
 import pytest
 from demo_site import expected
 
-from dhtcrawl.cli.places import node_dir
+from dhtcrawl.cli.places import CRAWLS_DIR, node_dir
 from dhtcrawl.cli.runtime import STORE_DIR, locked
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import make_spec
@@ -284,6 +284,47 @@ def test_forget_refuses_a_crawl_that_goes_on_in_a_swarm_and_says_what_to_do(
     with store(copy) as db:
         assert (db.get(keys.CRAWL + bytes(16)) is not None) == in_swarm
     assert here("forget", crawl_id(copy), "--out", copy).code == 0  # that has ended
+
+
+# -- a node of a swarm --
+
+
+@pytest.fixture
+def in_swarm(copy: Path) -> Path:
+    """The data directory of a node of a swarm, which has the crawl of `copy` and its outputs."""
+    take_part(copy)
+    data_dir, crawl = copy.with_name("data"), crawl_id(copy)
+    node_dir(copy).rename(data_dir)
+    (data_dir / CRAWLS_DIR).mkdir()
+    copy.rename(data_dir / CRAWLS_DIR / crawl)
+    return data_dir
+
+
+def test_fsck_looks_at_the_archives_that_lie_with_a_node_of_a_swarm(in_swarm: Path, here: Here) -> None:
+    (out,) = (in_swarm / CRAWLS_DIR).iterdir()
+    ended = here("fsck", "--data-dir", in_swarm)
+    assert ended.stdout.endswith(": sound\n"), ended
+    (archive,) = (out / ARCHIVE_DIR).iterdir()
+    archive.unlink()
+    ended = here("fsck", "--data-dir", in_swarm)
+    assert ended.code == 1
+    assert f"{archive.name}: " in ended.stdout
+    assert "are committed, but the file is gone" in ended.stdout
+
+
+def test_forget_removes_the_outputs_that_lie_with_a_node_of_a_swarm(in_swarm: Path, here: Here) -> None:
+    (out,) = (in_swarm / CRAWLS_DIR).iterdir()
+    ended = here("forget", out.name[:8], "--data-dir", in_swarm, "--outputs")
+    assert ended.code == 0, ended
+    assert written(out) == set()
+    assert list((out / ARCHIVE_DIR).iterdir()) == []
+
+
+def test_forget_needs_no_outputs_to_remove_them(in_swarm: Path, here: Here) -> None:
+    """The node is without a part of the crawl, or somebody has removed them."""
+    (out,) = (in_swarm / CRAWLS_DIR).iterdir()
+    shutil.rmtree(out)
+    assert here("forget", out.name[:8], "--data-dir", in_swarm, "--outputs").code == 0
 
 
 # -- verify --
