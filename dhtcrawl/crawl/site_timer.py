@@ -58,6 +58,8 @@ class SiteTimer:
         known = self._parts.origins.robots_s.get(origin)
         if known is not None:
             return [known]
+        if host in self._waiting:
+            return []  # for another origin of the host, which came first while the robots.txt was asked for
         self._waiting[host] = asyncio.Event()
         frontier.give_way(host, True, self._s.clock.monotonic())
         try:

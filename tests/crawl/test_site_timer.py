@@ -24,6 +24,7 @@ class Told(UnleasedHosts):
         self.told: list[RobotsVerdict | None] = []
 
     async def robots(self, origin: str, agent: str) -> RobotsAnswer:
+        await asyncio.sleep(0.01)  # it is another node
         return self.answer
 
     async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:
@@ -89,6 +90,14 @@ async def test_nothing_is_asked_before_another_node_has_read_robots_txt() -> Non
         assert await world.timer.times(ORIGIN) == []
         assert world.requests == []
         assert world.gate.told == ([None] if answer == RobotsFetch() else []), "who wants a page fetches it"
+
+
+async def test_of_two_origins_of_a_host_that_are_to_be_timed_at_once_one_comes_later() -> None:
+    world = TimedWeb(KNOWN)
+    both = await asyncio.gather(*map(world.timer.times, (ORIGIN, f"https://{HOST}")))
+    assert both == [[0.04], []]
+    assert await world.timer.times(f"https://{HOST}") == [0.04]
+    assert [request.url for _, request in world.requests] == [ROBOTS, f"https://{HOST}/robots.txt"]
 
 
 async def test_an_origin_that_was_given_up_or_is_beyond_the_scope_is_not_timed() -> None:
