@@ -228,6 +228,18 @@ def test_a_full_bucket_keeps_its_contacts_until_one_is_suspected() -> None:
     assert set(table) == {young, new}
 
 
+def test_a_spare_waits_for_its_turn_where_more_are_to_be_pinged_than_may_be_at_once() -> None:
+    table = RoutingTable(OWN, 1)
+    old, spare = contact(0x80), contact(0x81)
+    table.confirm(old, 0.0)
+    table.hear(spare, 1.0)
+    table.failed(old, 2.0)
+    assert table.due(3.0, 1) == [old]
+    table.failed(old, 3.0)
+    assert table.due(4.0, 1) == [spare]
+    assert table.due(4.0, 1) == [], "it is pinged once"
+
+
 def test_a_suspected_contact_is_named_to_nobody_and_probed_with_growing_pauses() -> None:
     table, now = RoutingTable(OWN), 0.0
     table.confirm(contact(5), now)

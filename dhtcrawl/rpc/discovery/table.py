@@ -224,7 +224,8 @@ class RoutingTable:
                     contacts.append(entry.contact)
             if bucket.spares and self._has_place(bucket):
                 self._due_at = now
-                contacts.append(bucket.spares.popitem()[1])
+                if len(contacts) < n:  # else it would be forgotten without a ping
+                    contacts.append(bucket.spares.popitem()[1])
         return contacts[:n]
 
     def looked_up(self, key: bytes, now: float) -> None:
