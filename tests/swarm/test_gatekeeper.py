@@ -19,7 +19,7 @@ from dhtcrawl.swarm.hosts.gatekeeper import DELAY_KEPT_S, HELD_MAX_S, OFFER_S, R
 from dhtcrawl.swarm.hosts.host_line import OFFERS_MISSED_MAX, QUEUE_MAX
 from dhtcrawl.swarm.hosts.lease_holder import LeaseHolder
 from dhtcrawl.swarm.hosts.leases import Granted, HostState, LeaseAsk, LeaseTerms, RestLimits, Wait
-from dhtcrawl.swarm.hosts.robots_table import CLAIM_S, RobotsTable
+from dhtcrawl.swarm.hosts.robots_table import CLAIM_S, REASK_S, RobotsTable
 
 from .lease_world import Story, Troubles
 
@@ -412,16 +412,28 @@ def test_an_agenda_stays_as_small_as_its_names_however_often_they_move() -> None
     assert [agenda.pop_due(1e9) for _ in range(4)] == ["1", "2", "0", None]
 
 
+def test_names_that_are_never_due_again_take_no_room_on_an_agenda() -> None:
+    agenda = Agenda()
+    for number in range(1_000):
+        agenda.put(f"{number}", 1.0)
+        agenda.put(f"{number}", math.inf)
+    assert entries(agenda) <= 4 * (1 + 16) + 1
+    assert (agenda.due_at("7"), agenda.next_due_at(), agenda.pop_due(1e9)) == (math.inf, math.inf, None)
+
+
 # -- robots.txt --
 
 
 def test_one_fetches_a_robots_txt_and_the_others_wait_for_it() -> None:
     desk = RobotsTable(ttl_s=100.0)
     assert desk.ask("http://h", "bot", A, 0.0) == RobotsFetch()
-    assert isinstance(desk.ask("http://h", "bot", B, 0.0), RobotsWait)
+    assert desk.ask("http://h", "bot", B, 0.0) == RobotsWait(REASK_S)
+    assert desk.ask("http://h", "bot", B, CLAIM_S - REASK_S / 2) == RobotsWait(REASK_S / 2)
     assert desk.ask("http://h", "other", B, 0.0) == RobotsFetch()
     desk.tell("http://h", "bot", A, RobotsVerdict.PARSE, b"rules", 5.0)
     assert desk.ask("http://h", "bot", B, 8.0) == RobotsKnown(RobotsVerdict.PARSE, b"rules", 3.0)
+    desk.keep_claims({C})
+    assert desk.ask("http://h", "bot", B, 8.0) == RobotsKnown(RobotsVerdict.PARSE, b"rules", 3.0), "it is no claim"
     assert desk.ask("http://h", "bot", B, 105.0) == RobotsFetch()
 
 
@@ -463,9 +475,16 @@ def test_the_desk_forgets_what_was_asked_for_longest_ago() -> None:
         desk.tell(f"http://h{number}", "bot", A, RobotsVerdict.PARSE, bytes(10), 0.0)
     assert len(desk) == 2
     assert desk.explain("http://h3", 0.0) == {"bot": "parse"}
+    desk.ask("http://h2", "bot", B, 0.0)
+    for number in range(9):
+        desk.ask(f"http://c{number}", "bot", A, 0.0)
+    assert desk.ask("http://h2", "bot", B, 0.0) == RobotsKnown(RobotsVerdict.PARSE, bytes(10), 0.0), "it was asked for"
+    assert desk.explain("http://h3", 0.0) == {}
     for number in range(20):
         desk.ask(f"http://c{number}", "bot", A, 0.0)
     assert len(desk) == 10
+    desk.tell("http://c19", "bot", A, RobotsVerdict.PARSE, bytes(26), 0.0)
+    assert len(desk) == 1, "the newest stays, however long it is"
 
 
 # -- the whole: clocks that drift, stops, crashes, losses, takeovers --
