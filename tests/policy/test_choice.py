@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dhtcrawl.keyspace import url_key
-from dhtcrawl.policy.choice import choose
-from dhtcrawl.policy.seam import BATCH, AssignmentTerms, Candidate, Policy, PolicyTask, Settings
+from dhtcrawl.policy.choice import choose, learn_and_choose
+from dhtcrawl.policy.seam import (
+    BATCH,
+    TASKS_A_NODE_MAX,
+    AssignmentTerms,
+    Candidate,
+    Outcome,
+    Policy,
+    PolicyTask,
+    Settings,
+    TaskResult,
+)
 from dhtcrawl.policy.xor import Xor
 
 A, B, C = (bytes([number]) * 20 for number in (1, 2, 3))
@@ -104,6 +115,53 @@ def test_that_one_task_finds_no_node_says_nothing_of_others_for_which_other_node
     tasks = [each._replace(depth=depth) for depth, each in zip((0, 0, 0, 1), some("a", 4), strict=True)]
     choice = choose(OneEach(), tasks, lambda _: NODES, {}, 0.0)
     assert (len(choice.keys[A]["a"]), len(choice.keys[B]["a"]), choice.waiting) == (2, 1, 1)
+
+
+def test_a_node_has_no_more_than_its_batch_of_a_host_nor_of_all_hosts_than_any_may_have() -> None:
+    policy = InOrder(Settings(A))
+    choice = choose(policy, some("a", BATCH + 3), lambda _: NODES, {(A, "a"): 1}, 0.0)
+    assert {node: len(hosts["a"]) for node, hosts in choice.keys.items()} == {A: BATCH - 1, B: 4}
+    polite = {f"h{number}" for number in range(TASKS_A_NODE_MAX)}
+    many = [task for host in sorted(polite) for task in some(host, 1)]
+    choice = choose(policy, many, lambda _: NODES, {(A, "other"): 1}, 0.0, polite)
+    assert {node: len(hosts) for node, hosts in choice.keys.items()} == {A: TASKS_A_NODE_MAX - 1, B: 1}
+
+
+class Told(InOrder):
+    """Notes what it is told, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(Settings(A))
+        self.told: list[object] = []
+
+    def adopt(self, table: Mapping[str, Any]) -> None:
+        self.told.append(table)
+
+    def heard(self, outcome: Outcome, now: float) -> None:
+        self.told.append((outcome, now))
+
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        self.told.append("rank")
+        return super().rank(task, candidates, now)
+
+
+def test_before_it_ranks_a_policy_hears_of_a_new_plan_and_of_what_came_of_earlier_tasks() -> None:
+    policy, page = Told(), Outcome(B, "a", TaskResult.PAGE, 1.0)
+    learn_and_choose(policy, {"weights": {}}, [(page, 3.0), (page, 4.0)], some("a", 1), lambda _: NODES, {}, 5.0)
+    assert policy.told == [{"weights": {}}, (page, 3.0), (page, 4.0), "rank"]
+    learn_and_choose(policy, None, [], some("a", 1), lambda _: NODES, {}, 6.0)
+    assert policy.told[4:] == ["rank"], "without a new plan that of before holds"
+
+
+def test_that_a_task_waits_for_its_first_node_keeps_no_other_back_that_has_another_first() -> None:
+    class PinnedInTurn(Pinned):
+        def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+            nodes = super().rank(task, candidates, now)
+            return nodes[task.depth :] + nodes[: task.depth]
+
+    tasks = [each._replace(depth=depth) for depth, each in zip((0, 0, 1), some("a", 3), strict=True)]
+    choice = choose(PinnedInTurn(Settings(A)), tasks, lambda _: NODES, {}, 0.0)
+    assert ({node: len(hosts["a"]) for node, hosts in choice.keys.items()}, choice.waiting) == ({A: 1, B: 1}, 1)
 
 
 def test_where_all_nodes_have_their_batch_of_a_host_its_other_tasks_are_not_ranked_and_those_of_others_are() -> None:

@@ -169,3 +169,7 @@ def test_what_is_known_has_a_bound() -> None:
     for number in range(100_002):
         windows.heard(page(1.0, host=f"h{number}.test"), 1.0)
     assert entries(windows) == 100_001, "as many pairs, and one node"
+    windows = Windows()
+    for number in range(100_001):
+        windows.heard(page(1.0)._replace(node=number.to_bytes(20, "big")), 1.0)
+    assert entries(windows) == 200_000, "as many nodes, with a pair each"
