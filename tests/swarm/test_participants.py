@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from dhtcrawl.config import load
 from dhtcrawl.sim.keys import SimKey
@@ -59,6 +60,17 @@ async def test_two_that_are_met_at_a_time_are_both_written_down() -> None:
         world.participants.met([C])
         await asyncio.sleep(1.0)
     assert world.record.participants == [A, B, C]
+
+
+async def test_whom_another_node_has_written_down_is_not_written_down_here() -> None:
+    world = Learning()
+
+    async with asyncio.TaskGroup() as group:
+        world.begin(group)
+        world.participants.changed(replace(world.record, participants=[A, B]))
+        world.participants.met([B])
+        await asyncio.sleep(1.0)
+    assert world.learned == []
 
 
 async def test_a_record_that_is_full_is_not_written_again_and_again() -> None:

@@ -9,7 +9,7 @@ from storage.stores import SPEC
 from dhtcrawl.standing import Cause, Obstacle
 from dhtcrawl.storage.store.crawl_record import PAUSED, CrawlRecord
 from dhtcrawl.swarm.calls.lifecycle import CrawlStanding
-from dhtcrawl.swarm.calls.words import obstacle_in, obstacle_row
+from dhtcrawl.swarm.calls.words import NODES_TOLD_MAX, obstacle_in, obstacle_row
 from dhtcrawl.swarm.lifecycle.board import RunReport, standing_of
 from dhtcrawl.swarm.lifecycle.roll import SILENT_S, Roll
 from swarm.fake_peers import FakePeers, node, view_of
@@ -65,6 +65,14 @@ def test_a_coordinators_successor_knows_the_rows_of_those_that_are_gone() -> Non
     assert successor.totals([B, C])["pages"] == 17, "what a node says itself counts more"
 
 
+def test_of_more_nodes_that_are_gone_than_a_wave_has_room_for_those_heard_of_last_are_told() -> None:
+    roll, nodes = Roll(), [bytes([number]) * 20 for number in range(NODES_TOLD_MAX + 3)]
+    for second, each in enumerate(nodes):
+        roll.heard(each, report(pages=1), float(second))
+    told = roll.told(nodes[-1], [], float(len(nodes)))
+    assert [row.node for row in told] == nodes[:2:-1]
+
+
 def test_what_keeps_a_crawl_back_is_named_once_nothing_moves_anywhere() -> None:
     asked = Obstacle(Cause.RETRY_AFTER, "h", "429", left_s=27.0)
     assert roll_of(report(asked, queued=3), report(queued=1)).obstacle(RECORD, [A, B], 0.0) is None
@@ -101,11 +109,11 @@ def test_the_row_of_a_node_that_is_gone_says_how_many_pages_lie_only_there() -> 
 
 
 def test_a_member_that_does_not_answer_and_a_user_who_paused_are_named_first() -> None:
-    roll = roll_of(report(), report())
+    roll = roll_of(report(), report(queued=1, in_flight=1))
     roll.heard(A, report(Obstacle(Cause.RETRY_AFTER, "h", "429", left_s=1.0)), SILENT_S)
     named = roll.obstacle(RECORD, [A, B], SILENT_S)
     assert named is not None
-    assert (named.cause, named.about) == (Cause.SILENT, B.hex())
+    assert (named.cause, named.about, named.for_s) == (Cause.SILENT, B.hex(), SILENT_S)
     paused = roll.obstacle(replace(RECORD, state=PAUSED), [A, B], SILENT_S)
     assert paused == Obstacle(Cause.PAUSED)
 

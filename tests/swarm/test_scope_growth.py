@@ -53,6 +53,7 @@ class GrowthBench(Bench):
         return task.state, task.gen
 
     async def looked(self) -> None:
+        assert not self.growth.busy
         self.growth.look()
         assert self.growth.busy
         running = asyncio.ensure_future(self.growth.run())
