@@ -17,6 +17,7 @@ from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.fetch.robots import Robots
 from dhtcrawl.fetch.robots_book import RobotsBook
 from dhtcrawl.policy.seam import TaskResult
+from dhtcrawl.storage.store.records import SkipReason
 
 ORIGIN = "http://a.example"
 HOST = "a.example"
@@ -103,6 +104,25 @@ def test_one_that_only_says_not_now_is_given_up_until_a_person_forgives_it(origi
     assert origins.may_ask(ORIGIN), "its tasks are to be offered, and to be given up"
     origins.forgive()
     assert origins.without_hope(ORIGIN) is None
+    origins.note_answer(ORIGIN, BUSY)
+    assert origins.without_hope(ORIGIN) is None, "it begins anew"
+
+
+@pytest.mark.parametrize("status", [200, 404, 500])
+def test_any_other_answer_is_one_and_what_was_in_a_row_before_it_counts_no_more(origins: Origins, status: int) -> None:
+    for _ in range(POLITE.host_silences_max):
+        origins.note_answer(ORIGIN, cast(Any, SimpleNamespace(status=status, started_at=0.0, ended_at=0.0)))
+        origins.note_answer(ORIGIN, BUSY)
+    assert origins.without_hope(ORIGIN) is None
+
+
+def test_only_an_origin_that_was_taken_for_one_beyond_the_scope_is_pardoned(origins: Origins) -> None:
+    beyond, failed = "http://beyond.example", "http://failed.example"
+    origins.give_up(beyond, SkipReason.OUT_OF_SCOPE, "no seed leads there")
+    origins.give_up(failed, SkipReason.FAILED, "refused")
+    for origin in (beyond, failed, ORIGIN):
+        origins.pardon(origin)
+    assert [origin for origin, _ in origins.given_up(9)] == [failed]
 
 
 def test_a_restart_is_told_of_waits_that_are_longer_than_the_delay_and_once(origins: Origins) -> None:

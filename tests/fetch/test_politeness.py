@@ -143,6 +143,8 @@ def test_after_a_restart_every_host_is_owed_a_delay() -> None:
     restarted = HostBook(started_at=50.0, fresh=False)
     assert restarted.clock("a").ready_at(7.0) == 57.0
     assert HostBook(started_at=50.0, fresh=True).clock("a").ready_at(7.0) < 50.0
+    met = restarted.clock("b")
+    assert (restarted.known("b"), restarted.known("c")) == (met, None), "to look at one makes none"
 
 
 def test_only_what_owes_nothing_is_forgotten_and_only_when_there_is_too_much() -> None:

@@ -89,6 +89,7 @@ def test_rules_that_have_expired_are_in_force_again_where_none_can_be_had() -> N
         assert book.crawl_delay_s("a") == 5.0
     assert book.put("http://a", ALLOW_ALL) is ALLOW_ALL, "there are new ones"
     assert book.put("http://b", DISALLOW_ALL) is DISALLOW_ALL, "there never were any"
+    assert [book.unreachable(f"http://{host}") for host in "abc"] == [False, True, False]
 
 
 def test_a_host_may_wish_for_a_delay_within_a_limit() -> None:
@@ -121,6 +122,20 @@ def test_the_rules_least_recently_asked_for_are_forgotten() -> None:
     assert [book.known(f"http://{host}") for host in "abc"] == [True, False, True]
     assert [book.crawl_delay_s(host) for host in "abc"] == [5.0, 0.0, 7.0]
     assert entries(book) == held
+
+
+def test_long_files_are_forgotten_sooner_and_the_newest_stays_however_long_it_is() -> None:
+    book = RobotsBook("dhtcrawl", now=Now(), ttl_s=60.0, crawl_delay_max_s=30.0, bytes_max=100)
+    long, longer = (Robots.parse(b"user-agent: *\ndisallow: /" + b"x" * size) for size in (20, 200))
+    for host in "ab":
+        book.put(f"http://{host}", long)
+    book.put("http://b", long)
+    assert book.known("http://a"), "what is put again counts once"
+    book.put("http://c", longer)
+    assert [book.known(f"http://{host}") for host in "abc"] == [False, False, True]
+    book.put("http://c", long)
+    book.put("http://a", ALLOW_ALL)
+    assert [book.known(f"http://{host}") for host in "ac"] == [True, True], "what was replaced does not count"
 
 
 def test_told_rules_are_in_force_until_they_are_doubted_and_only_what_this_node_reads_ends_the_doubt() -> None:
