@@ -138,6 +138,18 @@ def test_in_a_large_swarm_a_nodes_keys_lie_in_a_small_range() -> None:
     assert sum(widths) / len(widths) < 0.03
 
 
+def test_two_nodes_whose_keys_lie_apart_share_no_range() -> None:
+    rng = Random(9)
+    view = View(Member(rng.randbytes(20), ("10.0.0.1", 1)) for _ in range(1_000))
+    first, *_, last = (member.id for member in view.members)
+    apart = Sharing(view, first, last, REPLICAS)
+    assert apart.within([EVERYTHING]) == []
+    for other in neighbours(view, first, REPLICAS):
+        sharing = Sharing(view, first, other, REPLICAS)
+        for reach in (Reach(bucket_sizes(view, node), node, REPLICAS + 1) for node in (first, other)):
+            assert all(reach.first <= key <= reach.last for span in sharing.within([EVERYTHING]) for key in span)
+
+
 def test_all_of_a_small_swarm_are_neighbours_and_share_everything() -> None:
     view = View(Member(bytes([n]) * 20, ("10.0.0.1", 1), MemberState.JOINING) for n in (1, 2, 3, 200))
     a, b = view.members[0].id, view.members[3].id
