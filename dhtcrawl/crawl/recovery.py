@@ -23,8 +23,8 @@ class StoredPage(NamedTuple):
     record: WarcRecord
 
 
-def read_page(txn: Txn, *, crawl: bytes, key: bytes, archive: Archive) -> StoredPage:
-    """Read a fetched page with its body, in a transaction.
+def read_page(txn: Txn, *, crawl: bytes, key: bytes, archive: Archive, html_bytes_max: int) -> StoredPage:
+    """Read a fetched page with as much of its body as was looked at when it arrived, in a transaction.
 
     Raises:
         StorageError: a record is damaged, or the archive does not hold the body it points at.
@@ -34,7 +34,8 @@ def read_page(txn: Txn, *, crawl: bytes, key: bytes, archive: Archive) -> Stored
     if task is None:
         # In a swarm other nodes may have the task record while the page is here.
         task = Task(fields["url"], fields["depth"], 0, fields["referrer"] or "")
-    return StoredPage(task, fields, archive.read(fields["place"]))
+    # By one byte more it is seen that something is cut off.
+    return StoredPage(task, fields, archive.read(fields["place"], html_bytes_max + 1))
 
 
 def look_again(

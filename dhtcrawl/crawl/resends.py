@@ -52,7 +52,9 @@ class Resends:
             while (key := self._pages.take()) is None:
                 self._added.clear()
                 await self._added.wait()
-            page = await self._s.committer.submit(partial(_read, crawl=self._crawl, key=key, archive=self._s.archive))
+            html_bytes_max = self._s.config.fetch.html_bytes_max
+            read = partial(_read, crawl=self._crawl, key=key, archive=self._s.archive, html_bytes_max=html_bytes_max)
+            page = await self._s.committer.submit(read)
             if page is None:
                 # Only the page's link keys came, from a node that leaves or did not end it: the page's node sends them.
                 self._next.forget_resend(key)
@@ -60,7 +62,7 @@ class Resends:
                 self._resent()
                 continue
             find = None if self._finder is None else self._finder(page.task.url)
-            look = partial(recovery.look_again, page, self._s.config.fetch.html_bytes_max, find, self._discovery.token)
+            look = partial(recovery.look_again, page, html_bytes_max, find, self._discovery.token)
             found = await recovery.links_of(page, await self._s.offload(look), self._discovery)
             relinked = Relinked(found.link_keys, page.task.depth, found.skipped)
             self._next.send_again(key, found.links, relinked, found.under_way)
@@ -68,8 +70,8 @@ class Resends:
             self._resent()
 
 
-def _read(txn: Txn, crawl: bytes, key: bytes, archive: Archive) -> recovery.StoredPage | None:
+def _read(txn: Txn, crawl: bytes, key: bytes, archive: Archive, html_bytes_max: int) -> recovery.StoredPage | None:
     """The page, or None if it is not on this node."""
     if tasks.get_page(txn, crawl, key) is None:
         return None
-    return recovery.read_page(txn, crawl=crawl, key=key, archive=archive)
+    return recovery.read_page(txn, crawl=crawl, key=key, archive=archive, html_bytes_max=html_bytes_max)

@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -87,7 +88,7 @@ class Rig:
         """Files end where the store says; every committed exchange reads back; no member is bad."""
         assert self.sizes() == self.committed()
         for place, digest in self.places:
-            assert self.archive.read(place).headers["warc-payload-digest"] == digest
+            assert self.archive.read(place, 100).headers["warc-payload-digest"] == digest
         found = 0
         for name in self.directory.names():
             members = self.members(name)
@@ -110,7 +111,8 @@ def test_what_is_appended_reads_back(directory: Directory) -> None:
     rig.add(3)
     rig.is_whole()
     assert directory.names() == [FIRST]
-    assert rig.archive.read(rig.places[1][0]).payload == b"<p>2</p>"
+    assert rig.archive.read(rig.places[1][0], 100).payload == b"<p>2</p>"
+    assert rig.archive.read(rig.places[1][0], 4).payload == b"<p>2"
 
 
 def test_files_are_numbered_from_the_first_on_and_from_behind_those_that_are_there() -> None:
@@ -266,7 +268,22 @@ def test_a_body_that_is_not_there_is_a_storage_error(directory: Directory) -> No
         place._replace(offset=1 << 40),
     ):
         with pytest.raises(StorageError):
-            rig.archive.read(wrong)
+            rig.archive.read(wrong, 100)
+
+
+def test_of_a_large_body_no_more_is_read_than_is_asked_for() -> None:
+    class Counting(MemoryDirectory):
+        bytes_read = 0
+
+        def read(self, name: str, offset: int, length: int) -> bytes:
+            data = super().read(name, offset, length)
+            self.bytes_read += len(data)
+            return data
+
+    rig, body = Rig(directory := Counting()), Random(1).randbytes(8 << 20)
+    place, _ = rig.archive.append(next(exchanges())._replace(body=body, body_size=len(body)))
+    assert rig.archive.read(place, 10).payload == body[:10]
+    assert directory.bytes_read < 4 << 20
 
 
 # Only on a disk

@@ -57,7 +57,7 @@ def check(directory: Path, acked: list[int], *, incarnation: int) -> None:
             task = store.task(url_of(number))
             assert task.state in (State.FETCHED, State.DONE)
             assert task.place is not None
-            assert archive.read(task.place).payload == b"<p>%d</p>" % number * 100
+            assert archive.read(task.place, 1 << 20).payload == b"<p>%d</p>" % number * 100
         committed = {
             keys.suffix(key).decode(): unpack(value)
             for key, value in store.engine.scan(*keys.bounds(keys.ARCHIVE, CRAWL))

@@ -19,7 +19,7 @@ from storage.warcs import DATE, HEAD, INFO_ID, NAME, archive, begin, item, scan_
 from dhtcrawl.errors import StorageError, StorageFull
 from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.archive.warc import Written, append_exchange, warcinfo
-from dhtcrawl.storage.archive.warcread import WarcRecord, read_record
+from dhtcrawl.storage.archive.warcread import WarcRecord, read_beginning, read_record
 from dhtcrawl.storage.archive.warcscan import GzipMember, scan
 from dhtcrawl.storage.store.files import MemoryDirectory
 
@@ -208,11 +208,36 @@ def test_a_record_that_cannot_be_read_names_file_and_offset() -> None:
             read_record(directory.read(NAME, offset, length), where=f"{NAME} at {offset}")
 
 
+@given(body=st.binary(max_size=300), cut=st.integers(0, 400), pieces=st.integers(1, 400))
+def test_the_beginning_of_a_record_is_that_of_its_payload(body: bytes, cut: int, pieces: int) -> None:
+    directory, [written] = archive(item(body=body))
+    data = directory.read(NAME, written.offset, written.length)
+    whole = read_record(data)
+    found = read_beginning([data[at : at + pieces] for at in range(0, len(data), pieces)], cut)
+    assert found == whole._replace(payload=body[:cut])
+
+
+def test_the_beginning_of_a_large_record_takes_little_memory() -> None:
+    file = (directory := MemoryDirectory()).open(NAME, 0)
+    piece = bytes(1 << 20)
+    large = item(spooled=True)._replace(body_size=64 << 20, chunks=lambda: (piece for _ in range(64)))
+    written = append_exchange(file, large, INFO_ID)
+    data = directory.read(NAME, written.offset, written.length)
+    tracemalloc.start()
+    found = read_beginning([data], 1000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (found.payload, found.headers["content-length"]) == (bytes(1000), str(len(HEAD) + (64 << 20)))
+    assert peak < 8 << 20
+
+
 @given(st.binary(max_size=300))
 def test_reading_survives_any_bytes(data: bytes) -> None:
     for raw in (data, gzip.compress(data), gzip.compress(b"WARC/1.0\r\n" + data + b"\r\n\r\n")):
         with pytest.raises(StorageError):
             read_record(raw)
+        with pytest.raises(StorageError):
+            read_beginning([raw], 10)
         assert not raw or problems(raw)
 
 

@@ -147,7 +147,7 @@ class CopyNode(Node):
     def body(self, key: bytes, kind: bytes = keys.COPY) -> bytes:
         """The body of a copy, from the file."""
         place = Place(*unpack(self.engine.get(kind + CRAWL + key) or b"")["place"])
-        return self.archive.read(place).payload
+        return self.archive.read(place, 1 << 30).payload
 
     def links(self, key: bytes) -> bytes | None:
         return self.engine.get(keys.COPY_LINKS + CRAWL + key)

@@ -18,11 +18,13 @@ from datetime import datetime
 from dhtcrawl.storage.archive import warc
 from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.archive.names import SUFFIX, ArchiveSeries
-from dhtcrawl.storage.archive.warcread import WarcRecord, read_record
+from dhtcrawl.storage.archive.warcread import WarcRecord, read_beginning
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import Place, pack, unpack
 from dhtcrawl.storage.store.txn import Txn
+
+_READ_BYTES = 1 << 20  # at once, of a record
 
 
 class Archive:
@@ -103,14 +105,17 @@ class Archive:
         file.close()
         self._directory.remove(file.name)
 
-    def read(self, place: Place) -> WarcRecord:
-        """Read the response record at `place`.
+    def read(self, place: Place, payload_bytes_max: int) -> WarcRecord:
+        """Read the response record at `place`, with at most so many bytes of its payload.
 
         Raises:
             StorageError: the record is not there, or damaged.
         """
-        data = self._directory.read(place.file, place.offset, place.length)
-        return read_record(data, where=f"{place.file} at {place.offset}")
+        begins = range(place.offset, place.offset + place.length, _READ_BYTES)
+        pieces = (
+            self._directory.read(place.file, at, min(_READ_BYTES, place.offset + place.length - at)) for at in begins
+        )
+        return read_beginning(pieces, payload_bytes_max, where=f"{place.file} at {place.offset}")
 
     def prepare(self, txn: Txn) -> None:
         """Make what was appended durable, and write the new lengths into `txn`."""

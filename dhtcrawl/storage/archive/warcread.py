@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from dhtcrawl.errors import StorageError
@@ -20,6 +21,7 @@ RECORD_BYTES_MAX = 1 << 30  # a record is held in memory; our bodies are far sma
 GZIP = 31  # zlib's wbits for a gzip member
 RECORD_END = b"\r\n\r\n"
 HTTP_HEAD_END = re.compile(rb"\n\r?\n")
+_NOT_ONE = "not exactly one record of the length it claims"
 _MANDATORY = ("warc-type", "warc-record-id", "warc-date", "content-length")  # ISO 28500, 5
 _REPEATABLE = frozenset({"warc-concurrent-to"})
 
@@ -41,13 +43,45 @@ def read_record(data: bytes, *, where: str = "the archive") -> WarcRecord:
     Raises:
         StorageError: the bytes are not exactly one whole record.
     """
+    raw, whole = _inflated([data], RECORD_BYTES_MAX, where)
+    if not whole:
+        raise _damaged(where, f"over {RECORD_BYTES_MAX} bytes")
+    return _record(raw, where, whole=True)
+
+
+def read_beginning(pieces: Iterable[bytes], payload_bytes_max: int, *, where: str = "the archive") -> WarcRecord:
+    """Read the record in a gzip member that comes in pieces, with at most `payload_bytes_max` bytes of its payload.
+
+    Of a longer one no more pieces are taken than that needs, and its end is not looked at.
+
+    Raises:
+        StorageError: the bytes are not exactly one whole record, as far as they are looked at.
+    """
+    raw, whole = _inflated(pieces, RECORD_HEAD_BYTES_MAX + HTTP_HEAD_BYTES_MAX + payload_bytes_max, where)
+    record = _record(raw, where, whole=whole)
+    return record._replace(payload=record.payload[:payload_bytes_max])
+
+
+def _inflated(pieces: Iterable[bytes], bytes_max: int, where: str) -> tuple[bytes, bool]:
+    """The first `bytes_max` bytes of a member's content, and whether that is all of it."""
     gzip = zlib.decompressobj(GZIP)
+    content: list[bytes] = []
+    left, rest = bytes_max, iter(pieces)
     try:
-        raw = gzip.decompress(data, RECORD_BYTES_MAX)
+        while left and not gzip.eof and (piece := next(rest, b"")):
+            content.append(gzip.decompress(piece, left))
+            left -= len(content[-1])
     except zlib.error as error:
         raise _damaged(where, str(error)) from error
-    if not gzip.eof:
-        raise _damaged(where, "cut off" if len(raw) < RECORD_BYTES_MAX else f"over {RECORD_BYTES_MAX} bytes")
+    if left and not gzip.eof:
+        raise _damaged(where, "cut off")
+    if gzip.eof and (gzip.unused_data or next(rest, b"")):
+        raise _damaged(where, _NOT_ONE)
+    return (content[0] if len(content) == 1 else b"".join(content)), gzip.eof
+
+
+def _record(raw: bytes, where: str, *, whole: bool) -> WarcRecord:
+    """The record that is the content of a member, or the beginning of that."""
     end = raw.find(RECORD_END, 0, RECORD_HEAD_BYTES_MAX)
     problems: list[str] = []
     headers = parse_head(raw[:end], problems) if end >= 0 else {}
@@ -55,8 +89,8 @@ def read_record(data: bytes, *, where: str = "the archive") -> WarcRecord:
     if end < 0 or problems or size is None:
         raise _damaged(where, problems[0] if problems else "no record head")
     start = end + len(RECORD_END)
-    if raw[start + size :] != RECORD_END or gzip.unused_data:
-        raise _damaged(where, "not exactly one record of the length it claims")
+    if whole and raw[start + size :] != RECORD_END:
+        raise _damaged(where, _NOT_ONE)
     payload_at = start
     if is_http(headers):
         blank = HTTP_HEAD_END.search(raw, start, start + min(size, HTTP_HEAD_BYTES_MAX))
