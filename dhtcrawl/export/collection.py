@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from dhtcrawl.errors import UsageError
 from dhtcrawl.export.places import Places, ResponsePlace, mark_of, places
-from dhtcrawl.storage.archive.warcread import RECORD_BYTES_MAX, WarcRecord, read_record
+from dhtcrawl.storage.archive.warcread import WarcRecord, read_beginning
 from dhtcrawl.storage.archive.warcscan import GzipMember, scan
 from dhtcrawl.storage.outputs import cdxj
 from dhtcrawl.storage.outputs.outputs import (
@@ -40,6 +40,7 @@ from dhtcrawl.storage.store.engine import storage_error
 
 LINE_BYTES_MAX = 1024 * 1024
 _BLOCK_BYTES = 256 * 1024
+_READ_BYTES = 1024 * 1024  # at once, of a record
 _SUMMARY_BYTES_MAX = 16 << 20  # a row a node
 _ARCHIVES = "*.warc.gz"
 _URL = re.compile(r"https?://[^/\s]+/\S*")
@@ -99,13 +100,13 @@ class Collection:
         known = (line + b"\n" for line in self._index if self._entry(line) is not None)
         return heapq.merge(known, self._places.lines())
 
-    def read(self, member: ResponsePlace) -> WarcRecord:
-        """Read a response.
+    def read(self, member: ResponsePlace, payload_bytes_max: int) -> WarcRecord:
+        """Read a response, with at most so many bytes of its payload.
 
         Raises:
             StorageError: it cannot be read, or is damaged.
         """
-        return read_response(self.root, member)
+        return read_response(self.root, member, payload_bytes_max)
 
     def outcome(self, url: str) -> int | str | None:
         """What came of a URL: the HTTP status of its page, why it was skipped, or None where neither is known."""
@@ -199,18 +200,19 @@ class Collection:
                     self._places.put_line(line)
 
 
-def read_response(root: Path, member: ResponsePlace) -> WarcRecord:
-    """Read a response from the archive below `root`.
+def read_response(root: Path, member: ResponsePlace, payload_bytes_max: int) -> WarcRecord:
+    """Read a response from the archive below `root`, with at most so many bytes of its payload.
 
     Raises:
         StorageError: it cannot be read, or is damaged.
     """
     path = root / ARCHIVE_DIR / member.file
-    where = f"{path} at {member.offset}"
+    begins = range(0, member.length, _READ_BYTES)
     try:
         with path.open("rb") as file:
             file.seek(member.offset)
-            return read_record(file.read(min(member.length, RECORD_BYTES_MAX)), where=where)
+            pieces = (file.read(min(_READ_BYTES, member.length - at)) for at in begins)
+            return read_beginning(pieces, payload_bytes_max, where=f"{path} at {member.offset}")
     except OSError as error:
         raise storage_error(error, f"cannot read {path}") from error
 

@@ -182,11 +182,12 @@ def _rules_of(rules: str) -> RuleFile:
 
 
 def _brought(root: Path, rules: RuleFile, page: _ToRead) -> BroughtPage:
+    html_bytes_max = Config().fetch.html_bytes_max
     try:
-        record = read_response(root, page.member)
+        # By one byte more it is seen that something is cut off.
+        record = read_response(root, page.member, html_bytes_max + 1)
     except StorageError as error:
         return BroughtPage(page.url, page.fetched_at, "", str(error))
-    html_bytes_max = Config().fetch.html_bytes_max
     html = page_html(page.status, parse_head(record.head), record.payload, html_bytes_max=html_bytes_max)
     return BroughtPage(
         page.url,

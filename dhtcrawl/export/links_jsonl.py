@@ -38,7 +38,8 @@ def _links(collection: Collection, page: ArchivedPage, html_bytes_max: int, repo
     if page.member is None or not (html or page.status in REDIRECTS):
         return []
     try:
-        record = collection.read(page.member)
+        # By one byte more it is seen that something is cut off.
+        record = collection.read(page.member, html_bytes_max + 1)
     except StorageError as error:
         report.problem(str(error))
         return []

@@ -322,9 +322,9 @@ def test_what_was_interrupted_goes_on_and_nothing_stands_there_twice(
     assert list((out / "records").glob("*.jsonl")) == []
     read = []
 
-    def count(root: Path, member: ResponsePlace) -> WarcRecord:
+    def count(root: Path, member: ResponsePlace, payload_bytes_max: int) -> WarcRecord:
         read.append(member)
-        return read_response(root, member)
+        return read_response(root, member, payload_bytes_max)
 
     monkeypatch.setattr(extraction, "read_response", count)
     with collection(out) as opened:

@@ -22,7 +22,7 @@ PAGES = [Made(url, b"<p>%d</p>" % n) for n, url in enumerate(URLS)]
 
 def bodies(root: Path) -> dict[str, bytes | None]:
     with collection(root) as opened:
-        return {page.url: opened.read(page.member).payload if page.member else None for page in opened.pages()}
+        return {page.url: opened.read(page.member, 100).payload if page.member else None for page in opened.pages()}
 
 
 def indexed(root: Path) -> list[str]:
@@ -33,7 +33,7 @@ def indexed(root: Path) -> list[str]:
         entries = [json.loads(line.split(b" ", 2)[2]) for line in lines]
         for entry in entries:
             place = ResponsePlace(entry["filename"], int(entry["offset"]), int(entry["length"]))
-            assert opened.read(place).headers["warc-target-uri"] == entry["url"]
+            assert opened.read(place, 100).headers["warc-target-uri"] == entry["url"]
     return [entry["url"] for entry in entries]
 
 

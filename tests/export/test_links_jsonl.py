@@ -12,6 +12,7 @@ from dhtcrawl.crawl.analysis import analyse
 from dhtcrawl.crawl.recovery import parse_head
 from dhtcrawl.export.links_jsonl import FIELDS
 from dhtcrawl.fetch.links import TREE_TAGS_MAX
+from dhtcrawl.storage.archive import warcread
 
 from .made import Made, export, links, make, redirect
 
@@ -119,6 +120,14 @@ def test_the_rows_of_a_page_are_the_links_that_the_crawl_found(tmp_path: Path, p
     assert {href.partition("#")[0].rpartition("/")[2] for href in found.hrefs + found.nofollow} == {
         to.rpartition("/")[2] for to in rows
     }
+
+
+def test_of_a_large_record_the_beginning_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warcread, "RECORD_BYTES_MAX", 1_000)  # of what is held in memory as a whole
+    root = make(tmp_path, [Made(HOME, b"<a href=/1>" + b" " * 2_000)])
+    content, report = export(root, "links")
+    assert b'"to":"http://a.example/1"' in content
+    assert report.problems == []
 
 
 def test_a_damaged_record_is_named_and_the_other_pages_are_there(tmp_path: Path) -> None:
