@@ -44,14 +44,12 @@ def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) ->
         # So that no other node of a swarm brings it back (for 30 days that this one runs).
         catalog.put_closed(Txn(engine, writes), record.crawl_id)
         engine.write(writes, sync=True)
-        dropped = 0
-        while True:
+        step, dropped = catalog.DropStep(), 0
+        while step.cursor is not None:
             writes = {}
-            count = catalog.forget(Txn(engine, writes), record.crawl_id, FORGET_AT_ONCE)
-            if not count:
-                break
+            step = catalog.forget(Txn(engine, writes), record.crawl_id, FORGET_AT_ONCE, step.cursor)
             engine.write(writes, sync=True)
-            dropped += count
+            dropped += step.dropped
     files = " and its output files" if outputs else ""
     click.echo(f"forgot crawl {record.crawl_id.hex()[:12]}: {dropped} records{files}")
     return Exit.COMPLETE

@@ -41,6 +41,7 @@ from dhtcrawl.storage.collect.transfer import bring_bytes, row_pages
 from dhtcrawl.storage.outputs.outputs import OutputCounters, OutputDirs, write_outputs
 from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog, keys
+from dhtcrawl.storage.store.catalog import DropStep
 from dhtcrawl.storage.store.committer import Committer, GroupRunner, ThreadCommitter
 from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, CrawlRecord, left_to
 from dhtcrawl.storage.store.engine import LevelEngine
@@ -123,8 +124,7 @@ async def gather(
         )
         await committer.submit(partial(_end, dirs=dirs, record=record, summary=summary))
         if summary.complete:
-            while await committer.submit(partial(drop_aside, crawl=record.crawl_id, limit=DROP_AT_ONCE)):
-                pass
+            await _drop(committer, partial(drop_aside, crawl=record.crawl_id))
     for node, why in gathering.failed.items():
         say(f"node {node[:12]} {why}; {out} lacks what only it holds: repeat the command when it is back")
     return summary, totals
@@ -329,8 +329,14 @@ async def _claim(committer: Committer, record: CrawlRecord, out: Path, dirs: Out
 
 async def _forget(committer: Committer, crawl: bytes, dirs: OutputDirs) -> None:
     await committer.submit(lambda txn: archive.forget(dirs.archive, txn, crawl))
-    while await committer.submit(partial(catalog.forget, crawl=crawl, limit=DROP_AT_ONCE)):
-        pass
+    await _drop(committer, partial(catalog.forget, crawl=crawl))
+
+
+async def _drop(committer: Committer, drop: Callable[..., DropStep]) -> None:
+    """Drop records until none is left."""
+    step = DropStep()
+    while step.cursor is not None:
+        step = await committer.submit(partial(drop, limit=DROP_AT_ONCE, cursor=step.cursor))
 
 
 def _end(txn: Txn, dirs: OutputDirs, record: CrawlRecord, summary: Summary) -> None:

@@ -128,10 +128,7 @@ class Node:
             StorageError: the store cannot be written, or a file not removed.
         """
         await self.committer.submit(lambda txn: forget_files(dirs.archive, txn, crawl_id))
-        dropped = 0
-        while count := await self.committer.submit(lambda txn: catalog.forget(txn, crawl_id, FORGET_AT_ONCE)):
-            dropped += count
-        return dropped
+        return await self._drop(partial(catalog.forget, crawl=crawl_id))
 
     async def drop_forgotten(self, crawl_ids: Iterable[bytes]) -> None:
         """Drop what is there of these crawls, which were forgotten here (`catalog.closed`).
@@ -143,9 +140,7 @@ class Node:
             StorageError: the store cannot be read or written.
         """
         for crawl_id in crawl_ids:
-            drop = partial(catalog.drop_closed, crawl=crawl_id, limit=FORGET_AT_ONCE)
-            while await self.committer.submit(drop):
-                pass
+            await self._drop(partial(catalog.drop_closed, crawl=crawl_id))
 
     async def task(self, record: CrawlRecord, key: bytes) -> Task | None:
         """The record of one task, or None.
@@ -237,6 +232,14 @@ class Node:
         """
         archives = self._archives.pop(crawl_id, [])
         await self.committer.submit(partial(_rest, archives=archives))
+
+    async def _drop(self, drop: Callable[..., catalog.DropStep]) -> int:
+        """Drop records until none is left; how many there were."""
+        step, dropped = catalog.DropStep(), 0
+        while step.cursor is not None:
+            step = await self.committer.submit(partial(drop, limit=FORGET_AT_ONCE, cursor=step.cursor))
+            dropped += step.dropped
+        return dropped
 
     def _use(self, archive: Archive, record: CrawlRecord) -> None:
         self._runner.participants.append(archive)

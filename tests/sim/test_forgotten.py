@@ -23,13 +23,15 @@ from .test_open_files import over
 
 def forget(host: SimHost, crawl: bytes, at_once: int = 10_000, *, killed: bool = False) -> None:
     """As `dhtcrawl forget` does with the store of a node that does not run; `killed` after its first records."""
-    engine, dropped = host.disk.engine, True
+    engine, step = host.disk.engine, catalog.DropStep()
     writes: dict[bytes, bytes | None] = {}
     catalog.put_closed(Txn(engine, writes), crawl)
-    while dropped:
-        dropped = bool(catalog.forget(Txn(engine, writes), crawl, at_once)) and not killed
+    while step.cursor is not None:
+        step = catalog.forget(Txn(engine, writes), crawl, at_once, step.cursor)
         engine.write(writes, sync=True)
         writes = {}
+        if killed:
+            return
 
 
 def left(host: SimHost, crawl: bytes) -> set[bytes]:

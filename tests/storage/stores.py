@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from storage.warcs import DATE, item
@@ -16,13 +17,14 @@ from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.archive.names import ArchiveSeries
 from dhtcrawl.storage.store import tasks
+from dhtcrawl.storage.store.catalog import DropStep
 from dhtcrawl.storage.store.committer import Participant
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.fsck import Findings, check
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import Place, Task
 from dhtcrawl.storage.store.tasks import Accepted, FetchedPage, Link
-from dhtcrawl.storage.store.txn import Engine, Txn
+from dhtcrawl.storage.store.txn import Batch, Engine, Txn
 
 T = TypeVar("T")
 
@@ -48,6 +50,13 @@ class Store:
                 participant.prepare(Txn(self.engine, writes))
             self.engine.write(writes, sync=False)
         return value
+
+    def drop_all(self, drop: Callable[..., DropStep]) -> Iterator[int]:
+        """How many records each step drops, until none is left."""
+        step = DropStep()
+        while step.cursor is not None:
+            step = self.run(partial(drop, cursor=step.cursor))
+            yield step.dropped
 
     def stored_keys(self) -> list[bytes]:
         return [key for key, _ in self.engine.scan(b"", b"\xff")]
@@ -79,6 +88,22 @@ class Store:
 
     def fsck(self, archive: Directory | None = None) -> Findings:
         return self.run(lambda txn: check(txn, CRAWL, SPEC, archive))
+
+
+class NoPassing(MemoryEngine):
+    """Scans pass nothing that was removed, as LevelDB would for a long time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gone: set[bytes] = set()
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        assert not [key for key in self.gone if start <= key < stop]
+        return super().scan(start, stop)
+
+    def write(self, batch: Batch, *, sync: bool) -> None:
+        self.gone.update(key for key, value in batch.items() if value is None)
+        super().write(batch, sync=sync)
 
 
 def link(url: str, depth: int = 1, referrer: str = "http://a.example/", *, hops: int = 0, seed: bool = False) -> Link:

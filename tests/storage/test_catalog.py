@@ -9,7 +9,7 @@ from pathlib import Path
 import msgpack
 import plyvel
 import pytest
-from storage.stores import PLACE, Store, link, page
+from storage.stores import PLACE, NoPassing, Store, link, page
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import Exit, StorageError, StoreTooNew
@@ -188,8 +188,7 @@ def test_a_note_of_a_closed_crawl_outlasts_its_records_and_a_restart(store: Stor
     store.run(catalog.check_format)
     fill(store, IDS[0])
     store.run(partial(catalog.put_closed, crawl=IDS[0]))
-    while store.run(partial(catalog.forget, crawl=IDS[0], limit=1000)):
-        pass
+    list(store.drop_all(partial(catalog.forget, crawl=IDS[0], limit=1000)))
     store.run(catalog.check_format)
     assert store.run(catalog.crawls) == []
     assert store.run(partial(catalog.is_closed, crawl=IDS[0]))
@@ -219,7 +218,7 @@ def test_forgetting_removes_exactly_one_crawl(store: Store, gone: bytes, limit: 
     theirs = [key for key in everything if not (key[:1] in keys.KINDS and key[1:17] == gone)]
     assert {key[:1] for key in everything if key not in theirs} == set(keys.KINDS)
     dropped = 0
-    while count := store.run(partial(catalog.forget, crawl=gone, limit=limit)):
+    for count in store.drop_all(partial(catalog.forget, crawl=gone, limit=limit)):
         # As long as something is left of it, the crawl is known, and can be forgotten to the end.
         left = [key for key in store.stored_keys() if key not in theirs]
         assert not left or keys.CRAWL + gone in left
@@ -241,17 +240,28 @@ def test_of_a_forgotten_crawl_nothing_stays_that_comes_later_and_of_one_that_is_
     store.run(partial(catalog.put_crawl, crawl=crawl(IDS[1])))
     assert store.run(catalog.closed) == [IDS[0]]
     for crawl_id in IDS[:3]:
-        while store.run(partial(catalog.drop_closed, crawl=crawl_id, limit=3)):
-            pass
+        list(store.drop_all(partial(catalog.drop_closed, crawl=crawl_id, limit=3)))
     assert [key for key in store.stored_keys() if key[:1] in keys.KINDS] == [
         key for key in whole if key[1:17] != IDS[0] and key[:1] in keys.KINDS
     ]
 
 
+@pytest.mark.parametrize("limit", [1, 3, 5])
+def test_forgetting_a_large_crawl_never_passes_again_what_is_gone(limit: int) -> None:
+    engine = NoPassing()
+    store = Store(engine)
+    for crawl_id in IDS:
+        fill(store, crawl_id)
+    engine.gone.clear()  # the queue entry of the page that was fetched
+    whole = len(store.stored_keys())
+    dropped = sum(store.drop_all(partial(catalog.forget, crawl=IDS[2], limit=limit)))
+    assert whole == dropped * len(IDS)
+
+
 def test_forgetting_what_is_not_there_drops_nothing(store: Store) -> None:
     fill(store, IDS[1])
     before = store.stored_keys()
-    assert store.run(partial(catalog.forget, crawl=IDS[0], limit=10)) == 0
+    assert store.run(partial(catalog.forget, crawl=IDS[0], limit=10)) == (0, None)
     assert store.stored_keys() == before
 
 

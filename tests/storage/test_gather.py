@@ -266,8 +266,7 @@ def test_what_did_not_win_goes_when_no_more_will_come(nodes: tuple[Part, ...], c
         node.fetch(A, [B])
         node.settle(A)
     collection.gather(*nodes)
-    assert collection.store.run(partial(drop_aside, crawl=CRAWL, limit=3)) == 3
-    assert collection.store.run(partial(drop_aside, crawl=CRAWL, limit=100)) == 1
+    assert list(collection.store.drop_all(partial(drop_aside, crawl=CRAWL, limit=3))) == [3, 1]
     assert {key[:1] for key, _ in collection.content()} == {b"t", b"q", b"p", b"l", b"w"}
     assert collection.problems() == []
 
@@ -446,5 +445,5 @@ def test_a_forgotten_collection_leaves_nothing(nodes: tuple[Part, ...], collecti
     collection.gather(*nodes)
     record = CrawlRecord(CRAWL, SPEC, b"")
     collection.store.run(partial(catalog.put_crawl, crawl=record))
-    assert collection.store.run(partial(catalog.forget, crawl=CRAWL, limit=1000)) > 0
+    assert sum(collection.store.drop_all(partial(catalog.forget, crawl=CRAWL, limit=1000))) > 0
     assert collection.content() == []

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.collect.export import IN_PARTS, PART_BYTES
 from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.catalog import DropStep, drop_keys
 from dhtcrawl.storage.store.txn import Txn
 
 ASIDE = b"a"
@@ -46,16 +47,10 @@ def of_key(txn: Txn, crawl: bytes, kind: bytes, key: bytes) -> list[Aside]:
     return []
 
 
-def drop_aside(txn: Txn, crawl: bytes, limit: int) -> int:
-    """Drop up to `limit` of these rows, when no more will come; return how many were dropped."""
+def drop_aside(txn: Txn, crawl: bytes, limit: int, cursor: bytes = b"") -> DropStep:
+    """Drop up to `limit` of these rows from `cursor` on, when no more will come."""
     start, stop = keys.bounds(keys.COUNTERS, crawl, ASIDE)
-    dropped = 0
-    for full, _ in txn.scan(start, stop):
-        txn.delete(full)
-        dropped += 1
-        if dropped == limit:
-            break
-    return dropped
+    return drop_keys(txn, (key for key, _ in txn.scan(cursor or start, stop)), limit)
 
 
 def _rows(txn: Txn, crawl: bytes, kind: bytes, cursor: bytes) -> Iterator[Aside]:

@@ -6,8 +6,9 @@ record raise `StorageError` if it is damaged and `StoreTooNew` if a later versio
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dhtcrawl.errors import StorageError, StoreTooNew
 from dhtcrawl.keyspace import INCARNATION_MAX
@@ -33,6 +34,13 @@ CLOSED_KEPT_MAX: Final = 10_000  # the note of the crawl forgotten first is drop
 _CLOSED = b"\x00closed"
 _RAN_KEY = b"\x00ran"
 _UNWRITTEN = "unwritten"  # beside the fields of a crawl's record
+
+
+class DropStep(NamedTuple):
+    """How many records a step has dropped, and where the next one begins; None: all are dropped."""
+
+    dropped: int = 0
+    cursor: bytes | None = b""
 
 
 def check_format(txn: Txn) -> None:
@@ -172,13 +180,29 @@ def unwritten(txn: Txn) -> list[bytes]:
     return [key[len(keys.CRAWL) :] for key, value in found if unpack(value).get(_UNWRITTEN)]
 
 
-def forget(txn: Txn, crawl: bytes, limit: int) -> int:
-    """Drop up to `limit` of a crawl's records, its own record last; return how many were dropped."""
-    kinds = sorted(keys.KINDS, key=lambda kind: kind == keys.CRAWL)
-    doomed = list(islice((key for kind in kinds for key, _ in txn.scan(*keys.bounds(kind, crawl))), limit))
-    for key in doomed:
+def forget(txn: Txn, crawl: bytes, limit: int, cursor: bytes = b"") -> DropStep:
+    """Drop up to `limit` of a crawl's records from `cursor` on, its own record last.
+
+    The next step goes on behind what was dropped: LevelDB has that for a long time yet, and to pass all of it again
+    would take longer with each step.
+    """
+    return drop_keys(txn, _records(txn, crawl, cursor), limit)
+
+
+def drop_keys(txn: Txn, doomed: Iterable[bytes], limit: int) -> DropStep:
+    """Drop the first `limit` of these."""
+    found = list(islice(doomed, limit + 1))
+    for key in found[:limit]:
         txn.delete(key)
-    return len(doomed)
+    return DropStep(min(len(found), limit), found[limit] if len(found) > limit else None)
+
+
+def _records(txn: Txn, crawl: bytes, cursor: bytes) -> Iterator[bytes]:
+    """The keys of a crawl's records, that of its own record last, from `cursor` on."""
+    kinds = sorted(keys.KINDS, key=lambda kind: kind == keys.CRAWL)
+    for kind in kinds[kinds.index(cursor[:1]) if cursor else 0 :]:
+        start, stop = keys.bounds(kind, crawl)
+        yield from (key for key, _ in txn.scan(cursor if kind == cursor[:1] else start, stop))
 
 
 def put_closed(txn: Txn, crawl: bytes) -> None:
@@ -204,12 +228,12 @@ def closed(txn: Txn) -> list[bytes]:
     return [key[len(_CLOSED) :] for key, _ in txn.scan(_CLOSED, keys.after(_CLOSED))]
 
 
-def drop_closed(txn: Txn, crawl: bytes, limit: int) -> int:
+def drop_closed(txn: Txn, crawl: bytes, limit: int, cursor: bytes = b"") -> DropStep:
     """As `forget`, of a crawl that was forgotten here: what a kill left of it, or others that have it have sent since.
 
     Nothing is dropped of a crawl that is wanted again.
     """
-    return forget(txn, crawl, limit) if is_closed(txn, crawl) else 0
+    return forget(txn, crawl, limit, cursor) if is_closed(txn, crawl) else DropStep(0, None)
 
 
 def count_run_time(txn: Txn, ran_ms: int) -> int:
