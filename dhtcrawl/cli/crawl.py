@@ -27,7 +27,7 @@ from dhtcrawl.cli.options import (
     node_options,
     nodes_option,
 )
-from dhtcrawl.cli.places import check_no_pages, check_whole, gone, node_dir, nodes_dir
+from dhtcrawl.cli.places import check_no_pages, check_whole, gone, node_dir, nodes_dir, remove_unbegun
 from dhtcrawl.cli.progress import CrawlProgress, describe
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
 from dhtcrawl.cli.screen import Screen
@@ -75,6 +75,7 @@ def command(urls: tuple[str, ...], nodes: int, out: str | None, as_json: bool, *
         from dhtcrawl.cli.local_swarm import crawl_with
 
         return crawl_with(nodes, config, spec, out_dir, as_json)
+    remove_unbegun(out_dir)
     if nodes_dir(out_dir).exists():
         raise UsageError(f"{out_dir} holds a crawl with several nodes; repeat its command to go on with it")
     data_dir = Path(config.node.data_dir) if config.node.data_dir else node_dir(out_dir)

@@ -37,7 +37,7 @@ from dhtcrawl.cli.main import fail, tell
 from dhtcrawl.cli.new_keys import keys_for
 from dhtcrawl.cli.node_logs import kept_log, last_message, relayed_logs
 from dhtcrawl.cli.orphans import freed
-from dhtcrawl.cli.places import check_whole, node_dir, nodes_dir, remove_left, remove_nodes
+from dhtcrawl.cli.places import check_whole, node_dir, nodes_dir, remove_left, remove_nodes, remove_unbegun
 from dhtcrawl.cli.runtime import STORE_DIR, locked, raise_file_limit
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.signals import ENDING, hang_ups
@@ -79,7 +79,10 @@ def crawl_with(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: 
 
 
 def _check(nodes: int, base: Path, out: Path) -> None:
-    there = sorted(path.name for path in base.glob("*") if path.is_dir()) if base.is_dir() else []
+    there = _nodes_in(base)
+    if there and len(there) != nodes:
+        remove_unbegun(out)
+        there = _nodes_in(base)
     if there and len(there) != nodes:
         raise UsageError(f"{out} holds a crawl with {len(there)} nodes; use --nodes {len(there)} to go on with it")
     if not there:
@@ -89,6 +92,10 @@ def _check(nodes: int, base: Path, out: Path) -> None:
         if (node_dir(out) / STORE_DIR).exists() and not holds_failed(node_dir(out)):
             raise UsageError(f"{out} holds another crawl, or this one complete; name another directory with --out")
         check_whole(out, node_dir(out))
+
+
+def _nodes_in(base: Path) -> list[str]:
+    return sorted(path.name for path in base.glob("*") if path.is_dir()) if base.is_dir() else []
 
 
 async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out: Path, as_json: bool) -> int:

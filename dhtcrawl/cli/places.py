@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from dhtcrawl.cli.runtime import STORE_DIR
+from dhtcrawl.cli.runtime import STORE_DIR, locked
 from dhtcrawl.errors import StorageError, UsageError
 from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
 from dhtcrawl.storage.store.files import sync_path
@@ -55,6 +55,24 @@ def remove_nodes(out: Path) -> None:
     base.rename(base.with_name(_OVER))
     sync_path(base.parent)
     remove_left(out)
+
+
+def remove_unbegun(out: Path) -> None:
+    """Remove the data directories of nodes none of which has a store: their command ended before there was a crawl.
+
+    Raises:
+        StoreInUse: a command is at work there.
+        StorageError: they cannot be used.
+    """
+    base = _beside(out) / NODES_DIR  # never within the outputs, where `nodes` may be anybody's
+    if not base.is_dir() or _has_begun(base):
+        return
+    with locked(base):
+        for path in filter(Path.is_dir, list(base.iterdir())):
+            with locked(path):  # else a node whose command was killed has not ended yet
+                pass
+        if not _has_begun(base):
+            shutil.rmtree(base, ignore_errors=True)
 
 
 def remove_left(out: Path) -> None:
@@ -186,6 +204,10 @@ def _beside(out: Path) -> Path:
 
 def _is_beside(path: Path) -> bool:
     return path.name.endswith(SUFFIX) and path.name != SUFFIX
+
+
+def _has_begun(base: Path) -> bool:
+    return any(map(_has_store, base.iterdir()))
 
 
 def _has_store(data_dir: Path) -> bool:

@@ -12,7 +12,17 @@ from e2e.outputs import Outputs
 
 from dhtcrawl.cli import disk
 from dhtcrawl.cli.default_out import nodes_begun
-from dhtcrawl.cli.places import CRAWLS_DIR, find_data_dir, node_dir, nodes_dir, out_of, remove_left, remove_nodes
+from dhtcrawl.cli.places import (
+    CRAWLS_DIR,
+    find_data_dir,
+    node_dir,
+    nodes_dir,
+    out_of,
+    remove_left,
+    remove_nodes,
+    remove_unbegun,
+)
+from dhtcrawl.cli.runtime import STORE_DIR, locked
 from dhtcrawl.errors import UsageError
 from dhtcrawl.storage.outputs.outputs import OUTPUT_FILES
 
@@ -133,6 +143,34 @@ def test_outputs_of_which_the_store_knows_nothing_are_not_crawled_over(copy: Pat
 
 def test_a_crawl_by_one_node_does_not_go_on_with_several(copy: Path, demo: DemoCrawl, here: Here) -> None:
     assert "holds a crawl by one node; leave out --nodes" in crawl_again(here, demo, copy, "--nodes", "2")
+
+
+@pytest.mark.parametrize("more", [(), ("--nodes", "2")])
+def test_nodes_that_never_had_a_store_are_no_crawl_to_go_on_with(
+    demo: DemoCrawl, here: Here, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    """A command with more nodes was ended before its first one had begun."""
+    base = tmp_path / "out.node" / "nodes"
+    for number in "123":
+        with locked(base / number):
+            pass
+    out = tmp_path / "out"
+    # A node whose command was killed may be about to begin.
+    with locked(base / "2"):
+        assert f"{base / '2'} is in use by process" in crawl_again(here, demo, out, *more)
+    (base / "3" / STORE_DIR).mkdir()
+    assert f"{out} holds a crawl with " in crawl_again(here, demo, out, *more)
+    (base / "3" / STORE_DIR).rmdir()
+    remove_unbegun(out)
+    assert not base.exists()
+
+
+def test_a_directory_within_the_outputs_that_is_called_nodes_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "out" / "nodes" / "mine" / "file"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    remove_unbegun(tmp_path / "out")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
 
 
 def test_a_store_whose_outputs_are_gone_says_so(copy: Path, demo: DemoCrawl, here: Here) -> None:
