@@ -18,7 +18,7 @@ from storage.stores import CRAWL
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.keyspace import TaskKeys, placement, url_key
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, Refused, Reply, Request, StoreBackup, StoreTask
+from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, Refused, Reply, Request, StoreBackup, StoreTask, encode
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store import catalog, keys
@@ -37,6 +37,7 @@ from swarm.fake_peers import node, view_of
 from swarm.sync_swarm import copy
 
 HELLO = Hello(node(1), 1, "active", ())
+DEAD: Any = {"state": State.DEAD, "reason": "failed"}
 DONE: Any = {"state": State.DONE, "place": Place("ab" * 20, "a.warc.gz", 0, 9)}
 
 
@@ -435,6 +436,34 @@ async def test_a_write_is_a_read() -> None:
         ]
         assert world.run is not None
         assert [fresh.key for fresh in world.run.changes[-1].fresh] == [copy(2).key]
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["records", "tombstones"])
+async def test_what_no_frame_holds_of_what_is_known_better_is_told_when_the_rest_is_sent_again(over: bool) -> None:
+    """Replicas that were found on a page with a long URL take more room than those that are sent."""
+    referrer = "http://a.example/?" + "x" * 8_000
+    ours = [copy(number, depth=0, referrer=referrer, **DONE) for number in range(300)]
+    left = [copy(number) for number in range(300)]
+    told = dict[bytes, State]()
+    async with a_world() as world:
+        await world.ask(StoreBackup(CRAWL, tuple(map(wire.record_of, ours))))
+        for _ in range(10):
+            records, ends = (
+                map(wire.record_of, left),
+                (wire.tombstone_of(copy(0, **DEAD)._replace(key=k)) for k, _ in left),
+            )
+            reply = await world.ask(DeleteBackup(CRAWL, tuple(ends)) if over else StoreBackup(CRAWL, tuple(records)))
+            assert isinstance(reply, Ack)
+            encode(1, reply)
+            now = {known.key: known.task.state for known in wire.copies_of(reply.records, TaskKeys())}
+            assert now
+            told |= now
+            taken = [code for code in reply.codes if code == Code.ACCEPTED]
+            assert len(taken) == len(now), "nothing counts as taken of which we knew better and did not say so"
+            left = [each for each, code in zip(left, reply.codes, strict=True) if code == Code.FAILED]
+            if not left:
+                break
+        assert told == {each.key: State.DONE for each in ours}
 
 
 async def test_a_tombstone_without_its_record_is_asked_for_whole() -> None:

@@ -2,7 +2,7 @@
 
     STORE_TASK      the owner accepts, replicates, acks; another node says MOVED (I1, I7); FAILED beyond the scope
     STORE_BACKUP    merged; the ack has what we know better (I6); FAILED where a page is said to lie at an unknown node,
-                    or a task of ours to be over that its sender was not given
+                    or a task of ours to be over that its sender was not given, or where the ack has no room for more
     DELETE_BACKUP   the same for tombstones
     REFRESH_TASK    a page of the records that the asker and we share (I5, I12)
     CALL            by name, see `dhtcrawl.rpc.peers.port`
@@ -161,10 +161,11 @@ class Inbox:
             good = [copy for copy in found if copy is not None]
         self.records_taken += len(good)
         merged = await self._merger.merge(message.crawl, good, asker)
-        doubted = set(merged.doubted)
-        codes = bytes([_FAILED if copy is None or copy.key in doubted else _ACCEPTED for copy in found])
+        told, untold = wire.tellable(merged.further)
+        failed = untold.union(merged.doubted)
+        codes = bytes([_FAILED if copy is None or copy.key in failed else _ACCEPTED for copy in found])
         self._learn(asker, message.crawl, message.safe, len(message.records[0].key))
-        return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
+        return Ack(codes, records=tuple(map(wire.record_of, told)))
 
     async def _delete_backup(self, asker: bytes, message: DeleteBackup) -> Reply:
         keys = self._keys(message.crawl, message.tombstones[0].key)
@@ -177,9 +178,12 @@ class Inbox:
         self.records_taken += len(ends)
         known, merged = await self._merger.bury(message.crawl, ends, asker)
         self._learn(asker, message.crawl, message.safe, len(message.tombstones[0].key))
+        told, untold = wire.tellable(merged.further)
         there = iter(known)
-        codes = bytes([_ACCEPTED if end is not None and next(there) else _FAILED for end in found])
-        return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
+        codes = bytes(
+            [_ACCEPTED if end is not None and next(there) and end.key not in untold else _FAILED for end in found]
+        )
+        return Ack(codes, records=tuple(map(wire.record_of, told)))
 
     def _learn(self, owner: bytes, crawl: bytes, safe: bytes, width: int) -> None:
         """Note which of its tasks a node says to be safe, as an ACK of their links would; of others it has no say."""

@@ -22,10 +22,11 @@ from itertools import repeat
 from dhtcrawl.keyspace import TaskKeys, unknown_keys, url_keys
 from dhtcrawl.possessive import compile_pattern
 from dhtcrawl.rpc.tasks import rows
+from dhtcrawl.storage.store.ownership import NO_KEYS
 from dhtcrawl.storage.store.records import NO_ADDITIONS, OTHERS_MAX, STATES, Additions, Place, State, Task
 from dhtcrawl.storage.store.replicas import End, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
-from dhtcrawl.swarm.deliver.queues import in_messages
+from dhtcrawl.swarm.deliver.queues import fitting, in_messages
 from dhtcrawl.url import canonicalize, host_of
 
 # Generations and attempts grow by one for each failure of a node or a fetch; a
@@ -38,6 +39,8 @@ _BYTES_END = 1 << 63
 # A frame holds 1 MiB, and two URLs of a link may take 16 KiB: a message that does not fit would never arrive.
 LINKS_BYTES_MAX = 512 * 1024  # of one message
 RECORDS_BYTES_MAX = 256 * 1024  # of one message
+# Of the records in an ACK, which may be larger than those that it answers: they were found elsewhere.
+TOLD_BYTES_MAX = 512 * 1024
 _LINK_BYTES = 128  # of a link on the wire besides its URLs and `extra`, at most
 _RECORD_BYTES = 288  # of a record on the wire besides its texts and `extra`, at most
 
@@ -76,6 +79,14 @@ def record_bytes(copy: TaskReplica) -> int:
 def in_frames(copies: Sequence[TaskReplica]) -> Iterator[Sequence[TaskReplica]]:
     """Divide records into messages that fit into a frame, for a sender that waits for each answer."""
     return in_messages(copies, record_bytes, RECORDS_BYTES_MAX, rows.ITEMS_MAX)
+
+
+def tellable(further: Sequence[TaskReplica]) -> tuple[Sequence[TaskReplica], frozenset[bytes]]:
+    """Those of the records that an ACK is to tell that fit into one, and the task keys of the others."""
+    if not further:
+        return further, NO_KEYS  # the usual case
+    count = fitting(map(record_bytes, further), rows.ITEMS_MAX, TOLD_BYTES_MAX)
+    return further[:count], frozenset(copy.key for copy in further[count:])
 
 
 def row_of_link(link: Link) -> rows.LinkRow:
