@@ -73,11 +73,12 @@ class CopyWatch:
         """Look for pages with too few copies, and copy them; until cancelled."""
         while True:
             try:
-                again = self._counters.pages_undercopied and self._enough_nodes()
-                async with asyncio.timeout(AGAIN_S if again else None):
+                # Rounds count further pages meanwhile, and wake nobody.
+                async with asyncio.timeout(AGAIN_S):
                     await self._changed.wait()
             except TimeoutError:
-                pass
+                if not (self._counters.pages_undercopied and self._enough_nodes()):
+                    continue
             self._looking = True
             self._changed.clear()
             await self._look()
