@@ -71,6 +71,7 @@ class CrawlNode(Node):
         self.alive = True
         self.incarnation = 1
         self.activity = 0
+        self.began_at = 0.0
         self.queue: list[Job] = []
         self.open: dict[str, Job] = {}
         self.seen: dict[str, None] = {}
@@ -102,7 +103,7 @@ class CrawlNode(Node):
             self.incarnation,
             self.activity,
             waiting,
-            {"pages": self.pages, "bytes": 100 * self.pages, "seconds": self.swarm.now},
+            {"pages": self.pages, "bytes": 100 * self.pages, "seconds": max(0.0, self.swarm.now - self.began_at)},
         )
 
     async def audit(self) -> tuple[int, int]:

@@ -82,14 +82,14 @@ def test_the_size_counts_nodes_that_are_gone_and_a_crawl_that_is_idle_is_not_sto
     state = Coordination()
     heard(state, report(bytes=60), report(bytes=60))
     record = with_settings(RECORD, CrawlSettings(size_limit_bytes=100))
-    assert state.over_limit(record) is None
+    assert state.over_limit(record, 0.0) is None
     heard(state, report(idle=False, bytes=60))
-    stop = state.over_limit(record)
+    stop = state.over_limit(record, 0.0)
     assert stop is not None
     assert (stop.state, stop.cause) == (STOPPING, "size limit")
-    assert state.over_limit(stop) is None, "it is stopped once"
+    assert state.over_limit(stop, 0.0) is None, "it is stopped once"
     raised = with_settings(changed(stop, RUNNING), CrawlSettings(size_limit_bytes=121))
-    assert state.over_limit(raised) is None, "what the limit is now counts"
+    assert state.over_limit(raised, 0.0) is None, "what the limit is now counts"
 
 
 def test_a_frozen_crawl_ends_by_its_cause_or_when_its_pages_are_spent() -> None:

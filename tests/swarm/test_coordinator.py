@@ -376,6 +376,26 @@ async def test_the_time_limit_stops_the_whole_crawl_once_what_is_in_flight_is_do
         assert swarm.ranked()[0].record().cause == "time limit"
 
 
+async def passed(swarm: CrawlWorld, seconds: float) -> None:
+    ends_at = swarm.now + seconds
+    await swarm.until(lambda: swarm.now > ends_at)
+
+
+async def test_the_time_limit_counts_from_when_the_crawl_began_though_all_that_were_there_are_gone() -> None:
+    async with a_swarm(crawl=CrawlSettings(time_limit_s=60.0)) as swarm:
+        swarm.weather.fetch_s = 2.0
+        swarm.ranked()[4].accept(Job("a", 12))
+        for replaced in range(3):
+            # The coordinator is always the one that was there before; the others have counted from here on.
+            for node in swarm.ranked()[1:]:
+                node.began_at = swarm.now
+            await passed(swarm, 15.0)
+            if replaced < 2:
+                swarm.kill(swarm.ranked()[0])
+        await swarm.ended("time limit", within_s=30.0)
+        assert 60.0 < swarm.now < 70.0
+
+
 async def test_the_size_limit_counts_all_nodes_and_those_that_are_gone() -> None:
     async with a_swarm(crawl=CrawlSettings(size_limit_bytes=40_000)) as swarm:
         swarm.ranked()[3].accept(Job("a", 12))

@@ -73,6 +73,20 @@ def test_of_more_nodes_that_are_gone_than_a_wave_has_room_for_those_heard_of_las
     assert [row.node for row in told] == nodes[:2:-1]
 
 
+def test_a_crawl_has_gone_on_since_it_began_whoever_has_counted_since_then() -> None:
+    first = roll_of(report(seconds=50.0), report(seconds=5.0))
+    assert first.elapsed_s(0.0) == 50.0
+    first.heard(B, report(seconds=25.0), 20.0)  # A is gone
+    assert first.elapsed_s(20.0) == 70.0
+    successor = roll_of()
+    successor.hear_of(first.told(B, [B, C], 20.0), 20.0)
+    successor.heard(C, report(seconds=3.0), 21.0)
+    assert successor.elapsed_s(21.0) == 70.0
+    successor.begin_again()
+    assert successor.elapsed_s(500.0) == 70.0, "meanwhile it did not go on"
+    assert successor.elapsed_s(501.0) == 71.0
+
+
 def test_what_keeps_a_crawl_back_is_named_once_nothing_moves_anywhere() -> None:
     asked = Obstacle(Cause.RETRY_AFTER, "h", "429", left_s=27.0)
     assert roll_of(report(asked, queued=3), report(queued=1)).obstacle(RECORD, [A, B], 0.0) is None

@@ -48,13 +48,16 @@ class Coordination:
         for node, report in self.reports.items():
             self._bytes_seen[node] = report.counters.get("bytes", 0)
 
-    def over_limit(self, record: CrawlRecord) -> CrawlRecord | None:
-        """The record that stops the crawl, if all nodes together have used up its time or size."""
+    def over_limit(self, record: CrawlRecord, seconds: float) -> CrawlRecord | None:
+        """The record that stops the crawl, if all nodes together have used up its time or size.
+
+        `seconds`: how long it has gone on.
+        """
         if record.state == STOPPING or all(report.idle for report in self.reports.values()):
             return None  # a crawl that has nothing left is complete, not stopped
         stop = CrawlLimits(replace(record.settings, max_pages=0)).exceeded(
             pages=0,
-            seconds=max((report.counters.get("seconds", 0.0) for report in self.reports.values()), default=0.0),
+            seconds=seconds,
             size_bytes=int(sum(self._bytes_seen.values())),
         )
         return None if stop is None else changed(record, STOPPING, cause=stop.word)

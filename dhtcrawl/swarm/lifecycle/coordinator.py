@@ -191,7 +191,7 @@ class Coordinator:
         await self._sharing.share(view, self.state.reports)
         if not self._in_charge():
             return 0.0
-        stop = self.state.over_limit(self._board.record())
+        stop = self.state.over_limit(self._board.record(), self._people.elapsed_s())
         if stop is not None:
             log.info("crawl %s has reached a limit, and stops (%s)", self._crawl_id.hex()[:12], stop.cause)
             await self._sharing.adopt(self._board.signed(stop))

@@ -54,6 +54,10 @@ class PeopleDesk:
         self._waved.set()
         self._waved = asyncio.Event()
 
+    def elapsed_s(self) -> float:
+        """How long the crawl has gone on, whichever nodes were there."""
+        return self._roll.elapsed_s(self._clock.monotonic())
+
     def totals(self) -> dict[str, int | float]:
         """The figures of all nodes, added up."""
         return self._roll.totals(self._peers.view.ids)

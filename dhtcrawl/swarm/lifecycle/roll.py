@@ -50,11 +50,14 @@ class Roll:
     def __init__(self) -> None:
         self._rows: dict[bytes, _NodeRow] = {}
         self._since: dict[tuple[str, str], float] = {}  # since when the obstacles of now have held
+        self._elapsed_s = 0.0
+        self._elapsed_at: float | None = None  # when that was so; None: the crawl may not have gone on since then
 
     def begin_again(self) -> None:
         """Note that the crawl goes on after an end: a coordinator may have heard later of nodes that are gone."""
         for row in self._rows.values():
             row.told = True
+        self._elapsed_at = None
 
     def heard(self, node: bytes, report: CrawlStanding, now: float) -> None:
         """Take a member's report."""
@@ -75,14 +78,26 @@ class Roll:
             if known is None or (known.told and known.heard_at < heard_at):
                 self._rows[row.node] = _NodeRow(heard_at, row.counters, {}, None, told=True)
 
+    def elapsed_s(self, now: float) -> float:
+        """How long the crawl has gone on: the most that a node has counted, and further by the coordinator's clock.
+
+        Who has counted most may be gone.
+        """
+        passed_s = 0.0 if self._elapsed_at is None else max(0.0, now - self._elapsed_at)
+        counted_s = max((row.counters.get("seconds", 0.0) for row in self._rows.values()), default=0.0)
+        self._elapsed_s, self._elapsed_at = max(self._elapsed_s + passed_s, counted_s), now
+        return self._elapsed_s
+
     def told(self, own: bytes, members: Iterable[bytes], now: float) -> tuple[GoneRow, ...]:
         """The rows for those that may coordinate next: the coordinator's own, and those of nodes that are gone."""
         here = set(members) - {own}
         rows = [(node, row) for node, row in self._rows.items() if node not in here]
         rows.sort(key=lambda each: each[1].heard_at, reverse=True)
-        return tuple(
-            GoneRow(node, _ms(now - row.heard_at), _counted(row.counters)) for node, row in rows[:NODES_TOLD_MAX]
-        )
+        told = [(node, row.heard_at, _counted(row.counters)) for node, row in rows[:NODES_TOLD_MAX]]
+        for node, _, counters in told:
+            if node == own:
+                counters["seconds"] = max(counters.get("seconds", 0.0), self._elapsed_s)
+        return tuple(GoneRow(node, _ms(now - heard_at), counters) for node, heard_at, counters in told)
 
     def totals(self, members: Iterable[bytes]) -> dict[str, int | float]:
         """The counters of all nodes, added up; `seconds` is the longest that one of them has run."""
