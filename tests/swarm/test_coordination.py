@@ -92,6 +92,15 @@ def test_the_size_counts_nodes_that_are_gone_and_a_crawl_that_is_idle_is_not_sto
     assert state.over_limit(raised, 0.0) is None, "what the limit is now counts"
 
 
+def test_the_size_counts_nodes_in_which_the_crawl_does_not_run_at_the_moment() -> None:
+    state = Coordination()
+    heard(state, report(idle=False, bytes=60), report(idle=False, bytes=60))
+    heard(state, report(idle=False), report(idle=False, bytes=60))  # the first stops, or has just been started
+    stop = state.over_limit(with_settings(RECORD, CrawlSettings(size_limit_bytes=100)), 0.0)
+    assert stop is not None
+    assert stop.cause == "size limit"
+
+
 def test_a_frozen_crawl_ends_by_its_cause_or_when_its_pages_are_spent() -> None:
     state = Coordination()
     assert state.end_of_frozen(RECORD, spent=False) is None

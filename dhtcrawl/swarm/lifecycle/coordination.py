@@ -46,7 +46,8 @@ class Coordination:
         """Take the reports of a wave, of those that answered."""
         self.reports = reports
         for node, report in self.reports.items():
-            self._bytes_seen[node] = report.counters.get("bytes", 0)
+            if report.counters:  # where the crawl does not run yet, or any more, a node has no figures to tell
+                self._bytes_seen[node] = report.counters.get("bytes", 0)
 
     def over_limit(self, record: CrawlRecord, seconds: float) -> CrawlRecord | None:
         """The record that stops the crawl, if all nodes together have used up its time or size.
