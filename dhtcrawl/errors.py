@@ -117,6 +117,7 @@ class BootstrapUnreachable(DhtcrawlError):
 
     exit_code = Exit.BOOTSTRAP
     unknown: Mapping[tuple[str, int], str] = MappingProxyType({})  # those whose names were not found, and why
+    also: str = ""  # what the message ends with: what else is known of them
 
 
 class NotReachable(DhtcrawlError):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kademlia.utils import digest
 
+from dhtcrawl.errors import BootstrapUnreachable
 from dhtcrawl.rpc.contact import Contact
 from dhtcrawl.rpc.discovery.rtt import INITIAL_S
 from dhtcrawl.rpc.discovery.verify import VERIFYING_HOST_MAX, VERIFYING_NETWORK_MAX
@@ -141,6 +142,18 @@ async def test_a_reply_from_elsewhere_is_none() -> None:
             w.net.send(forged, (host(3), PORT), (host(1), PORT))
         assert call.result() == (False, None)
         assert node.plane.counters.stray_replies == 1
+
+
+async def test_a_node_that_answers_from_another_address_than_was_asked_is_told_as_that() -> None:
+    async with world() as w:
+        node = await w.node("ours", host(1))
+        asked = Raw(w, (host(2), PORT))
+        joining = asyncio.ensure_future(node.bootstrap([(host(2), PORT)]))
+        await asyncio.sleep(0.1)
+        answer = b"\x01" + asked.received[0][0][1:21] + b"\xc4\x14" + b"2" * 20
+        w.net.send(answer, (host(3), PORT), (host(1), PORT))
+        with pytest.raises(BootstrapUnreachable, match=f"answered from {host(3)}:{PORT}.*--listen {host(2)}:{PORT}$"):
+            await joining
 
 
 async def test_somebody_who_uses_the_id_of_a_contact_that_answers_does_not_get_its_place() -> None:

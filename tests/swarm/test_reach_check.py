@@ -56,6 +56,12 @@ FAILS = "do not reach this node at 192.0.2.7:8468"
             f"2 nodes tried and {FAILS}, by UDP: open UDP port 8468 in the firewalls on the way, "
             "name another address with --advertise, or take part with --outbound-only",
         ),
+        (
+            [Attempt(False, True, "192.0.2.6")] * 2,
+            f"2 nodes tried and {FAILS}, by UDP: open UDP port 8468 in the firewalls on the way, or, as its datagrams "
+            "come from 192.0.2.6 and an answer has to come from the address that was asked, listen on that alone, with "
+            "--listen 192.0.2.7:8468",
+        ),
     ],
 )
 def test_what_the_others_found_is_told_with_its_remedy(attempts: list[Attempt], says: str | None) -> None:

@@ -20,6 +20,7 @@ from dhtcrawl.rpc.discovery.rtt import RttBook
 
 TRIES = 2
 IN_FLIGHT_MAX = 4096
+ELSEWHERE_MAX = 64
 
 Done = Callable[[bool, Any], None]
 
@@ -98,6 +99,7 @@ class PendingRpcs:
 
     def __init__(self, send: Callable[[bytes, Address], None], rng: Random, counters: RoutingCounters) -> None:
         self.rtt = RttBook()
+        self.elsewhere: dict[Address, Address] = {}  # asked there, and an answer came from another; the first of these
         self._send = send
         self._rng = rng
         self._counters = counters
@@ -149,7 +151,11 @@ class PendingRpcs:
 
     def expects(self, message_id: bytes, address: Address) -> bool:
         call = self._by_id.get(message_id)
-        return call is not None and call.address == address
+        if call is None or call.address == address:
+            return call is not None
+        if len(self.elsewhere) < ELSEWHERE_MAX:
+            self.elsewhere.setdefault(call.address, address)
+        return False
 
     def reply(self, message_id: bytes, value: object) -> None:
         call = self._by_id[message_id]

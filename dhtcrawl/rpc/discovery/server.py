@@ -126,7 +126,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         contacts = [answer for answer in answers if isinstance(answer, Contact)]
         unknown = {addr: answer for addr, answer in zip(asked, answers, strict=True) if isinstance(answer, str)}
         if not contacts:
-            raise unreachable(asked, unknown)
+            raise unreachable(asked, unknown, also=_answered_elsewhere(self.plane.calls.elsewhere))
         for (host, _), reason in unknown.items():
             log.warning("bootstrap: the name %s was not found (%s); another of the nodes answers", host, reason)
         # To a stranger each names three contacts or so (`rpc.protocol`, amplification), too few to find all
@@ -327,6 +327,17 @@ async def hosts_of(addr: Address) -> list[str] | str:
     return list(dict.fromkeys(host for host in hosts if host is not None))[:ADDRESSES_OF_A_NAME_MAX]
 
 
+def _answered_elsewhere(elsewhere: Mapping[Address, Address]) -> str:
+    """What to tell of a node that has several addresses and answers from another than was asked."""
+    if not elsewhere:
+        return ""
+    asked, source = map(format_address, next(iter(elsewhere.items())))
+    return (
+        f"what was asked of {asked} was answered from {source}, which does not count: on a machine with several "
+        f"addresses the node has to listen on the one that it tells the others, with --listen {asked}"
+    )
+
+
 def unreachable(asked: Iterable[Address], unknown: Mapping[Address, str], *, also: str = "") -> BootstrapUnreachable:
     """What to raise where no node answered at these addresses; of those in `unknown` it says why the name is none.
 
@@ -340,5 +351,5 @@ def unreachable(asked: Iterable[Address], unknown: Mapping[Address, str], *, als
     ]
     text = f"bootstrap: {' '.join(said)}"
     error = BootstrapUnreachable(f"{text}; {also}" if also else text)
-    error.unknown = dict(unknown)
+    error.unknown, error.also = dict(unknown), also
     return error

@@ -82,8 +82,8 @@ class PeerStore:
                 await self._gossip.join([*bootstrap, *known])
         except BootstrapUnreachable as error:
             if bootstrap:
-                told = unreachable(bootstrap, error.unknown, also=_ALONE if known else "")
-                raise told from error
+                also = "; ".join(filter(None, (_ALONE if known else "", error.also)))
+                raise unreachable(bootstrap, error.unknown, also=also) from error
             log.info("no node of the swarm that this node was in answers; it goes on by itself, and asks them again")
         if bootstrap and len(self._gossip.view.members) <= 1:
             # To go on would begin a second swarm.

@@ -38,6 +38,12 @@ def unreached(told: Address, attempts: Sequence[Attempt]) -> str | None:
             f"{text}, but see it at {elsewhere}: name that with --advertise {seen}, and where it is a router's, have"
             f" that pass TCP and UDP port {told[1]} on to this machine, or take part with --outbound-only"
         )
+    if elsewhere is not None and connection:
+        return (
+            f"{text}: open UDP port {told[1]} in the firewalls on the way, or, as its datagrams come from {elsewhere}"
+            " and an answer has to come from the address that was asked, listen on that alone, with --listen"
+            f" {format_address(told)}"
+        )
     ports = " and ".join(name for name, there in (("TCP", connection), ("UDP", datagram)) if not there)
     return (
         f"{text}: open {ports} port {told[1]} in the firewalls on the way, name another address with --advertise, or"
