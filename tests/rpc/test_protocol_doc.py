@@ -9,7 +9,9 @@ from pathlib import Path
 
 import msgpack
 
-from dhtcrawl.rpc.discovery.datagram import DATAGRAM_BYTES_MAX, encode_request
+from dhtcrawl.rpc.discovery import pending, rtt, table, values, verify
+from dhtcrawl.rpc.discovery.datagram import DATAGRAM_BYTES_MAX, RECEIVED_BYTES_MAX, VALUE_BYTES_MAX, encode_request
+from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
 from dhtcrawl.rpc.peers import connectionless
 from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, GREETING_BYTES_MAX, LIST_ITEMS_MAX, Decoder, Kind
 from dhtcrawl.rpc.tasks.handshakes import MET_SOURCE, NETWORK, SOURCE, STRANGERS
@@ -137,3 +139,24 @@ def test_the_numbers_are_those_of_the_code() -> None:
         *(f"| {it.burst}, {it.per_s:g} |" for it in (SOURCE, NETWORK, STRANGERS, MET_SOURCE)),
     ]
     assert [text for text in said if text not in PAGE] == []
+
+
+def test_the_routing_page_has_the_lengths_and_the_bounds_of_the_code() -> None:
+    page = " ".join((Path(__file__).parents[2] / "docs" / "protocol-routing.md").read_text("utf-8").split())
+    bounds = (
+        f"A datagram we send has at most {DATAGRAM_BYTES_MAX:,} bytes. One we read may have {RECEIVED_BYTES_MAX:,},",
+        f"of at most {VALUE_BYTES_MAX:,} bytes packed",
+        f"{pending.IN_FLIGHT_MAX:,} calls in flight, {rtt.ADDRESSES_MAX:,} round trips and verified addresses,",
+        f"{verify.VERIFYING_MAX} pings to strangers ({verify.VERIFYING_HOST_MAX} to one IP address, "
+        f"{verify.VERIFYING_NETWORK_MAX} to one network), {table.SHUNNED_MAX:,} silent addresses,",
+        f"{values.VALUES_MAX:,} values of {values.VALUE_BYTES_TOTAL >> 20} MiB in all",
+        f"at most {values.SENDER_VALUES_MAX:,} values of {values.SENDER_BYTES_MAX >> 20} MiB here",
+    )
+    assert [bound for bound in bounds if bound not in page] == []
+    asked = {"here": (), "stun": (), "ping": (KEY,), "find_node": (KEY, KEY), "find_value": (KEY, KEY)}
+    said = re.findall(r"\| `(\w+)` \|[^|]*\|[^|]*\| (\d+)[; ]", page)
+    lengths = {name: len(encode_request(KEY, name, args)) for name, args in asked.items()}
+    assert {name: int(length) for name, length in said} == lengths | {"store": DATAGRAM_BYTES_MAX - VALUE_BYTES_MAX}
+    methods = re.findall(r"`RoutingProtocol\.(\w+)`", page)
+    assert methods
+    assert [name for name in methods if not hasattr(RoutingProtocol, name)] == []
