@@ -205,6 +205,24 @@ async def test_what_a_stranger_says_counts_once_its_address_has_answered() -> No
         assert node.members.get(b"g" * 20) == record
 
 
+async def test_who_is_no_member_where_it_asks_from_is_told_no_news_and_uses_none_up() -> None:
+    async with swarm() as s:
+        nodes = await s.grow(8)
+        await s.until_agreed(30)
+        await asyncio.sleep(60)
+        told, stranger = nodes[0].members.rumours, Raw(s.world, ("10.9.9.9", PORT))
+        assert len(told) == 0
+        nodes[0].set_state(NodeState.JOINING)
+        unknown = MemberRecord.newcomer(b"f" * 20, ("10.9.9.9", PORT), 1)
+        for row in (unknown.row(), nodes[1].members.me.row()):
+            for _ in range(50):
+                stranger.transport.sendto(request("hello", row, 0, []), nodes[0].members.me.address)
+        await asyncio.sleep(0.1)
+        assert len(told) == 1
+        replies = [msgpack.unpackb(data[21:]) for data, _ in stranger.received if data[:1] == b"\x01"]
+        assert max(map(len, replies)) == 2  # its own row, and how many it sees
+
+
 async def test_nobody_can_make_a_node_ask_an_address_of_their_choice() -> None:
     async with swarm() as s:
         node, other = await s.grow(2)

@@ -221,11 +221,11 @@ class Probes:
         silent_s = self._heard_s(member.id)
         return silent_s is not None and silent_s <= self._settings.connection_s
 
-    def _hello(self, node_id: bytes | None) -> tuple[Row, int, list[Row]]:
+    def _hello(self, node_id: bytes | None, *, news: bool = True) -> tuple[Row, int, list[Row]]:
         own = self._members.me.row()
-        return own, self._members.sees(), self._rows(node_id, packed_bytes(own))
+        return own, self._members.sees(), self._rows(node_id, packed_bytes(own), news=news)
 
-    def _rows(self, node_id: bytes | None, taken_bytes: int) -> list[Row]:
+    def _rows(self, node_id: bytes | None, taken_bytes: int, *, news: bool) -> list[Row]:
         """What the receiver should know: first what is said of itself, so that it can refute, then news."""
         room_bytes = DATAGRAM_BYTES_MAX - HEAD_BYTES - _FRAME_BYTES - taken_bytes
         known = None if node_id is None else self._members.get(node_id)
@@ -233,8 +233,9 @@ class Probes:
         if known is not None and known.state >= NodeState.SUSPECTED and node_id != self._members.me.id:
             rows.append(known.row())
             room_bytes -= packed_bytes(rows[0])
-        news = self._members.rumours.take(room_bytes, len(self._members), ROWS_A_DATAGRAM_MAX - len(rows))
-        return rows + news
+        if news:
+            rows += self._members.rumours.take(room_bytes, len(self._members), ROWS_A_DATAGRAM_MAX - len(rows))
+        return rows
 
     def _learn_reply(self, address: Address, value: Any) -> MemberRecord | None:
         if not isinstance(value, list) or not value:
@@ -272,8 +273,16 @@ class Probes:
             learn()
         else:
             self._plane.verifier.when_verified(address, learn)
-        own, seen, told = self._hello(record.id)
+        own, seen, told = self._hello(record.id, news=self._is_at(record.id, address))
         return [own, seen, *told]
+
+    def _is_at(self, node_id: bytes, address: Address) -> bool:
+        """Whether a node is known at an address; one that others do not reach may ask from any.
+
+        Each change is told so many times: whoever asks often enough would be told all of it, and the members none.
+        """
+        known = self._members.get(node_id)
+        return known is not None and (known.is_outbound or known.address == address)
 
     def rpc_hello_for(self, address: Address, node_id: Any) -> bool:
         """Ask a member from which the sender got no answer; False if we do not."""
