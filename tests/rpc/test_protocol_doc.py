@@ -147,8 +147,9 @@ def test_the_routing_page_has_the_lengths_and_the_bounds_of_the_code() -> None:
         f"A datagram we send has at most {DATAGRAM_BYTES_MAX:,} bytes. One we read may have {RECEIVED_BYTES_MAX:,},",
         f"of at most {VALUE_BYTES_MAX:,} bytes packed",
         f"{pending.IN_FLIGHT_MAX:,} calls in flight, {rtt.ADDRESSES_MAX:,} round trips and verified addresses,",
-        f"{verify.VERIFYING_MAX} pings to strangers ({verify.VERIFYING_HOST_MAX} to one IP address, "
-        f"{verify.VERIFYING_NETWORK_MAX} to one network), {table.SHUNNED_MAX:,} silent addresses,",
+        f"{verify.VERIFYING_MAX} pings, {verify.VERIFYING_STRANGERS_MAX} of them to strangers "
+        f"({verify.VERIFYING_HOST_MAX} to one IP address, {verify.VERIFYING_NETWORK_MAX} to one network), "
+        f"{table.SHUNNED_MAX:,} silent addresses,",
         f"{values.VALUES_MAX:,} values of {values.VALUE_BYTES_TOTAL >> 20} MiB in all",
         f"at most {values.SENDER_VALUES_MAX:,} values of {values.SENDER_BYTES_MAX >> 20} MiB here",
     )

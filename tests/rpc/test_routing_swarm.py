@@ -294,6 +294,21 @@ async def test_strangers_of_one_machine_or_network_leave_room_for_others() -> No
         assert await asked_of(*((f"10.9.0.{number}", PORT + 1) for number in range(10, 30))) == 20
 
 
+async def test_a_flood_of_forged_senders_keeps_no_contact_suspected() -> None:
+    async with world() as w:
+        node, other = await w.swarm("ours", 2)
+        w.net.wires.partition([host(2)])
+        assert await node.find_closest(other.node.id) == []
+        assert node.plane.table.suspected(other.node.id)
+        w.net.wires.heal()
+        for turn in range(20):
+            for number in range(300):  # in three networks
+                ping = request("ping", turn.to_bytes(10, "big") + number.to_bytes(10, "big"))
+                w.net.send(ping, (f"10.9.{number // 100}.{number % 100 + 1}", PORT), node.address)
+            await asyncio.sleep(0.5)
+        assert not node.plane.table.suspected(other.node.id)
+
+
 async def test_a_lost_ping_to_a_stranger_hides_it_from_no_look_up() -> None:
     async with world() as w:
         asker, known, stranger = [await w.node("ours", host(number)) for number in (1, 2, 3)]

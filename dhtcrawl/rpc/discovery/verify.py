@@ -24,12 +24,16 @@ from dhtcrawl.rpc.discovery.pending import TRIES, Done, PendingRpc, PendingRpcs,
 from dhtcrawl.rpc.discovery.table import ContactVerdict, RoutingTable
 
 VERIFYING_MAX = 256
-# Of those, to addresses that never answered: in one network, and at one IP address. Others have the rest.
+# Of those, to addresses that never answered: in all, in one network, and at one IP address. Others have the rest.
+VERIFYING_STRANGERS_MAX = 192
 VERIFYING_NETWORK_MAX = 128
 VERIFYING_HOST_MAX = 64
 VERIFIED_MAX = 4096
 NEWCOMERS_MAX = 256
 WAITING_MAX = 256
+
+_ANYWHERE = ""
+_STRANGERS_MAX = VERIFYING_STRANGERS_MAX, VERIFYING_HOST_MAX, VERIFYING_NETWORK_MAX
 
 # In place of an id where an address alone is verified.
 UNKNOWN_ID = bytes(KEY_BYTES)
@@ -50,7 +54,7 @@ class Verifier:
         self._counters = counters
         self._clock = clock
         self._pings: dict[Address, PendingRpc] = {}
-        self._strangers: Counter[str] = Counter()  # of those pings, by host and by network
+        self._strangers: Counter[str] = Counter()  # of those pings, in all, by host and by network
         self._verified: OrderedDict[Address, None] = OrderedDict()
         self._waiting: dict[Address, Callable[[], None]] = {}
 
@@ -116,14 +120,14 @@ class Verifier:
             ping.ask_again()
         elif len(self._pings) < VERIFYING_MAX:
             if not self.is_verified(address):
-                host, network = address[0], network_of(address[0])
-                if self._strangers[host] >= VERIFYING_HOST_MAX or self._strangers[network] >= VERIFYING_NETWORK_MAX:
+                places = _ANYWHERE, address[0], network_of(address[0])
+                if any(self._strangers[place] >= most for place, most in zip(places, _STRANGERS_MAX, strict=True)):
                     return
-                self._strangers.update((host, network))
-                done = partial(self._stranger_pinged, (host, network), done)
+                self._strangers.update(places)
+                done = partial(self._stranger_pinged, places, done)
             self._pings[address] = self._calls.begin(address, "ping", (self._own_id,), done, tries=tries)
 
-    def _stranger_pinged(self, places: tuple[str, str], done: Done, happened: bool, value: Any) -> None:
+    def _stranger_pinged(self, places: tuple[str, ...], done: Done, happened: bool, value: Any) -> None:
         for place in places:
             self._strangers[place] -= 1
             if not self._strangers[place]:
