@@ -37,6 +37,8 @@ CHUNK_BYTES = 64 * 1024  # most that one call may produce
 PIECE_BYTES = 4 * 1024
 # Honest files have a handful of members; empty ones could go on for ever without reaching the limit.
 MEMBERS_MAX = 10_000
+# An extra field has 64 KiB at most, names are short.
+BEGINNING_BYTES_MAX = 128 * 1024
 # RFC 9659: a zstd content coding's window is at most 8 MiB.
 _ZSTD_WINDOW_LOG_MAX = 23
 
@@ -123,6 +125,28 @@ def _gzip(_: bytes) -> _Decoder:
     return decoder
 
 
+def _has_magic(data: bytes) -> bool:
+    return len(data) >= 4  # the longest magic number
+
+
+def _has_gzip_header(data: bytes) -> bool:
+    """Whether the header of a member is all there (RFC 1952, 2.3); of what is no gzip, whether that can be seen."""
+    if not data.startswith(_GZIP_MAGIC):
+        return len(data) >= len(_GZIP_MAGIC)
+    if len(data) < 10:
+        return False
+    flags, at = data[3], 10
+    if flags & _FEXTRA:
+        at += 2 + int.from_bytes(data[10:12], "little")
+    for text in (_FNAME, _FCOMMENT):
+        if flags & text:
+            end = data.find(b"\0", at)
+            if end < 0:
+                return False
+            at = end + 1
+    return at + (2 if flags & _FHCRC else 0) <= len(data)
+
+
 def _deflate(head: bytes) -> _Decoder:
     # RFC 9110, 8.4.1.2: "deflate" means the zlib format, "some
     # implementations send raw". The zlib header is its own check sum.
@@ -136,14 +160,20 @@ def _zstd(_: bytes) -> _Decoder:
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG_MAX})
 
 
+_GZIP_MAGIC = b"\x1f\x8b"
+_FHCRC, _FEXTRA, _FNAME, _FCOMMENT = 2, 4, 8, 16
+
+
 class _Coding(NamedTuple):
     start: Callable[[bytes], _Decoder]  # given the first bytes
     # What another member begins with, by its first bytes; anything else after
     # the end is padding, which browsers ignore too.
     member: tuple[bytes, ...] = ()
+    begun: Callable[[bytes], bool] = _has_magic  # whether a decoder may be given what has come of a member
 
 
-_GZIP = _Coding(_gzip, (b"\x1f\x8b",))
+# isal loses its place in a header of several optional fields that comes to it in parts.
+_GZIP = _Coding(_gzip, (_GZIP_MAGIC,), _has_gzip_header)
 _CODINGS = {
     "gzip": _GZIP,
     "x-gzip": _GZIP,
@@ -233,7 +263,7 @@ def _undo(name: str, coding: _Coding, source: Iterator[bytes], fate: _Fate) -> I
     """The output of one stage, in chunks; ends early where the input is broken."""
     piece = b""
     for members in range(MEMBERS_MAX):
-        piece = _with_magic(piece, source)
+        piece = _beginning(piece, source, coding.begun)
         if not members and not piece:
             fate.fail(f"{name}: empty stream")
         if not piece or (members and not piece.startswith(coding.member)):
@@ -259,8 +289,8 @@ def _undo(name: str, coding: _Coding, source: Iterator[bytes], fate: _Fate) -> I
     fate.fail(f"{name}: more than {MEMBERS_MAX} members")
 
 
-def _with_magic(piece: bytes, source: Iterator[bytes]) -> bytes:
-    """`piece` and as much of `source` as a magic number takes; the longest has four bytes."""
-    while len(piece) < 4 and (more := next(source, b"")):
+def _beginning(piece: bytes, source: Iterator[bytes], begun: Callable[[bytes], bool]) -> bytes:
+    """`piece` and as much of `source` as it takes to begin a member."""
+    while not begun(piece) and len(piece) < BEGINNING_BYTES_MAX and (more := next(source, b"")):
         piece += more
     return piece

@@ -152,6 +152,33 @@ def test_all_members_of_a_gzip_file_count_and_padding_does_not() -> None:
         assert decode(gzip.compress(first) + gzip.compress(b"!"), "gzip", MIB) == Decoded(first + b"!")
 
 
+def gzip_member(data: bytes, flags: int, fields: bytes) -> bytes:
+    header = bytes((0x1F, 0x8B, 8, flags)) + bytes(6) + fields
+    header += (zlib.crc32(header) & 0xFFFF).to_bytes(2, "little") if flags & 2 else b""
+    return header + zlib.compress(data, wbits=-15) + zlib.compress(data, wbits=31)[-8:]
+
+
+@pytest.mark.parametrize(
+    ("flags", "fields"), [(0, b""), (8, b"name\0"), (24, b"name\0comment\0"), (30, b"\3\0abcname\0comment\0"), (2, b"")]
+)
+def test_a_gzip_header_counts_wherever_it_is_cut_in_pieces(flags: int, fields: bytes) -> None:  # RFC 1952, 2.3
+    second = gzip_member(b"second", flags, fields)
+    for before in range(45):
+        text = random.Random(1).randbytes(PIECE_BYTES - 20 - before)
+        first = gzip.compress(text, 0)
+        assert decode(first + second, "gzip", MIB) == Decoded(text + b"second"), (len(first), before)
+    for cut in range(1, len(second)):
+        found = decode(second[:cut], "gzip", MIB)
+        assert b"second".startswith(found.data), cut
+        assert found.error
+
+
+@pytest.mark.parametrize("size", [5_000, 65_535])
+def test_a_gzip_header_may_be_longer_than_a_piece(size: int) -> None:
+    extra = size.to_bytes(2, "little") + bytes(size)
+    assert decode(gzip_member(b"text", 12, extra + b"name\0"), "gzip", MIB) == Decoded(b"text")
+
+
 @every_coding
 @pytest.mark.parametrize("size", [0, 200, 40_000])
 def test_what_follows_the_end_of_a_stream_costs_nothing(
