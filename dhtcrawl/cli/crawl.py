@@ -23,6 +23,7 @@ from dhtcrawl.cli.options import (
     allow_named,
     config_options,
     crawl_options,
+    directory_option,
     log_options,
     node_options,
     nodes_option,
@@ -49,7 +50,7 @@ from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, CrawlRecord
 @click.argument("urls", nargs=-1, metavar="URL...")
 @seed_options
 @nodes_option
-@click.option("--out", metavar="DIR", help="Where the outputs go; default: ./SITE-DATE.")
+@directory_option("--out", "Where the outputs go; default: ./SITE-DATE.")
 @crawl_options
 @node_options
 @log_options

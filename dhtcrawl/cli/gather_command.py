@@ -13,7 +13,7 @@ from dhtcrawl.cli.client import NodeClient, admin_of, asked_at
 from dhtcrawl.cli.collected import tell_gathered, tell_gathered_again
 from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.main import fail, tell
-from dhtcrawl.cli.options import admin_option, json_option, log_options
+from dhtcrawl.cli.options import admin_option, directory_option, json_option, log_options
 from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.progress import describe
 from dhtcrawl.cli.runtime import STORE_DIR
@@ -28,7 +28,7 @@ from dhtcrawl.storage.store.crawl_record import FINAL, CrawlRecord
 
 @click.command("gather")
 @click.argument("crawl")
-@click.option("--out", metavar="DIR", required=True, help="Where the outputs of all nodes go.")
+@directory_option("--out", "Where the outputs of all nodes go.", required=True)
 @json_option
 @admin_option
 @log_options

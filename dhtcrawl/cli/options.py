@@ -311,9 +311,19 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="As JSON.")(command)
 
 
+def _named(_: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The name of a directory, which is not empty, as an unset variable of a script: that would be the working one."""
+    if value == "":
+        raise UsageError(f"{param.opts[0]} is empty; name a directory, such as ./ for the one that you are in")
+    return value
+
+
+def directory_option(name: str, text: str, *, required: bool = False) -> Callable[[F], F]:
+    """An option that names a directory."""
+    return click.option(name, metavar="DIR", callback=_named, required=required, help=text)
+
+
 def store_options(command: F) -> F:
     """Which node's store a command looks at."""
-    command = click.option("--data-dir", metavar="DIR", help="The node's data directory.")(command)
-    return click.option("--out", metavar="DIR", help="A crawl's output directory; default: the newest one here.")(
-        command
-    )
+    command = directory_option("--data-dir", "The node's data directory.")(command)
+    return directory_option("--out", "A crawl's output directory; default: the newest one here.")(command)

@@ -16,7 +16,7 @@ from dhtcrawl.cli.client import NodeAccess, NodeClient, admin_of
 from dhtcrawl.cli.collected import tell_gathered
 from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.main import print_result, tell
-from dhtcrawl.cli.options import admin_option, config_options, crawl_options, json_option, log_options
+from dhtcrawl.cli.options import admin_option, config_options, crawl_options, directory_option, json_option, log_options
 from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.runtime import STORE_DIR
 from dhtcrawl.cli.screen import Screen
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 @click.argument("urls", nargs=-1, metavar="URL...")
 @seed_options
 @click.option("--wait", is_flag=True, help="Wait for its end; progress goes to stderr.")
-@click.option("--out", metavar="DIR", help="With --wait: gather the outputs of all nodes here.")
+@directory_option("--out", "With --wait: gather the outputs of all nodes here.")
 @json_option
 @admin_option
 @crawl_options
