@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import click
 
 from dhtcrawl.cli.causes import ASKED_IN_SWARM, first_causes, in_swarm, nothing_fetched, shown
@@ -26,7 +27,7 @@ from dhtcrawl.cli.source import gather_from
 from dhtcrawl.cli.table import short
 from dhtcrawl.cli.wait import Interrupted, count_of, describe_end, exit_of, follow
 from dhtcrawl.cli.words import some
-from dhtcrawl.errors import DhtcrawlError, Exit, UsageError
+from dhtcrawl.errors import DhtcrawlError, Exit, NodeUnreachable, UsageError
 from dhtcrawl.node.stopping import Stopping
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
@@ -65,7 +66,7 @@ def command(urls: tuple[str, ...], wait: bool, out: str | None, as_json: bool, *
 
 async def _submit(access: NodeAccess, spec: CrawlSpec, *, wait: bool, out: Path | None, as_json: bool) -> int:
     async with access.client() as client:
-        crawl = str((await client.submit(spec)).get("crawl", ""))
+        crawl = await _submitted(client, spec)
         log.info("the node at %s has taken crawl %s", client.name, short(crawl), extra={"crawl": crawl})
         if not (wait and as_json):
             print_result(json.dumps({"crawl": crawl}) if as_json else crawl, otherwise=_has_it(crawl))
@@ -88,6 +89,24 @@ async def _submit(access: NodeAccess, spec: CrawlSpec, *, wait: bool, out: Path 
         if summary is None:
             return Exit.INTERRUPTED
     return await tell_gathered(summary, ended, out, as_json=as_json)
+
+
+async def _submitted(client: NodeClient, spec: CrawlSpec) -> str:
+    """Give the node the crawl; its id. Who has no answer is told that the node may have the crawl all the same.
+
+    Raises:
+        DhtcrawlError: what `NodeClient` raises.
+    """
+    unsure = "it may have taken the crawl: see 'dhtcrawl crawls' before you submit it again"
+    try:
+        return str((await client.submit(spec)).get("crawl", ""))
+    except asyncio.CancelledError:  # by Ctrl-C
+        tell(f"the node at {client.name} has not answered; {unsure}")
+        raise
+    except NodeUnreachable as error:
+        if isinstance(error.__cause__, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+            raise  # it was not asked
+        raise NodeUnreachable(f"{error}; {unsure}") from error
 
 
 async def _told(client: NodeClient, crawl: str, spec: CrawlSpec, end: dict[str, Any], *, as_json: bool) -> Exit:

@@ -6,8 +6,11 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -71,6 +74,55 @@ def test_who_cannot_be_told_the_id_is_told_not_to_submit_it_again(
     # Who was to wait has waited.
     assert [call[0] for call in node.asked].count("submit") == 1
     assert ("crawl" in [call[0] for call in node.asked]) == ("--wait" in options)
+
+
+@contextmanager
+def answering(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Where somebody listens who takes a request, and does something about it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve_one() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                answer(connection)
+
+        serving = threading.Thread(target=serve_one)
+        serving.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        serving.join()
+
+
+UNSURE = "it may have taken the crawl: see 'dhtcrawl crawls' before you submit it again"
+
+
+def test_who_has_no_answer_is_told_that_the_node_may_have_the_crawl(here: Here) -> None:
+    half = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+    with answering(lambda connection: connection.sendall(half)) as where:
+        ended = here("submit", "a.example", "--admin", where)
+    assert (
+        ended.code,
+        ended.message().endswith(f" breaks off; see its log, or name another with --admin; {UNSURE}"),
+    ) == (
+        1,
+        True,
+    )
+    nobody = here("submit", "a.example", "--admin", f"127.0.0.1:{free_port()}")
+    assert UNSURE not in nobody.message()
+
+
+def test_who_interrupts_a_submission_is_told_that_the_node_may_have_the_crawl(here: Here) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as `main` does
+
+    def interrupt(connection: socket.socket) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        connection.recv(1)  # until the command has let go of it
+
+    with answering(interrupt) as where:
+        ended = here("submit", "a.example", "--admin", where)
+    signal.signal(signal.SIGINT, before)
+    assert ended.code == 11
+    assert f"dhtcrawl: the node at {where} has not answered; {UNSURE}" in ended.stderr.splitlines()
 
 
 def test_a_concurrency_is_a_nodes_own(ask: Ask) -> None:
