@@ -204,6 +204,7 @@ def test_each_page_and_kill_is_in_one_round_in_order_and_ends_once(kind: Any, wh
         assert [id(each) for each in came] == [id(each) for each in written]
     assert [id(each) for each in model.told_of] == [id(each) for each in model.in_rounds]
     assert Counter(model.done) == Counter(pages_in(model.handed_in))
+    assert model.next.unwritten_pages == 0
     assert model.state.idle
 
 
@@ -286,6 +287,19 @@ def test_an_owner_that_does_not_wait_for_a_page_learns_that_it_is_fetched(fact: 
     result = RoundResult(arrived=[record], refetched={key} if fact.get("again") else set())
     kept = [step for step in model.state.written(round_, result) if isinstance(step, Keep)]
     assert kept == ([Keep([record], [], [])] if told else [])
+
+
+def test_a_page_that_was_there_before_is_not_copied_once_more_and_is_open_no_longer() -> None:
+    model = Model(alone=False, copies=2)
+    model.page([])
+    model.page([])
+    round_ = model.state.begin()
+    assert round_ is not None
+    first, again = pages_in(round_.fetched)
+    steps = list(model.state.written(round_, RoundResult(refetched={again})))
+    assert [step for step in steps if isinstance(step, CopyBodies)] == [CopyBodies([first], False)]
+    assert list(model.next.open_pages) == [first]
+    assert model.next.unwritten_pages == 0
 
 
 def test_links_whose_records_are_doubted_are_sent_again_and_no_two_links_are_compared_for_it(
