@@ -121,6 +121,7 @@ def test_memory_grows_once_has_a_bound_and_what_is_known_stays() -> None:
         some_keys = [url_key(str(number)) for number in range(first, first + SLOTS_MIN // 8)]
         table.keep(some_keys, [1] * len(some_keys))
         told += some_keys
+        assert len(told) > SLOTS_MIN // 2 or len(table) == SLOTS_MIN, "half of it is not in use yet"
         if len(told) < 2 * SLOTS_MIN:
             assert table.find(told).count(1) > 0.9 * len(told)
     assert len(table) == 4 * SLOTS_MIN
