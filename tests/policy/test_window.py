@@ -111,6 +111,9 @@ def test_after_a_pause_of_the_crawl_nodes_have_their_tasks_again_at_once() -> No
     assert windows.room(NODE, 1001.0) == 0, "the other will tell"
     windows.look([Candidate(NODE), Candidate(other)], 1001.0)
     assert windows.room(NODE, 1001.0) == windows.room(other, 1001.0) == 1
+    windows.look([Candidate(NODE), Candidate(other, 1, 1)], 1001.0)
+    assert windows.room(NODE, 1001.0) == 0, "the other has one now, and will tell"
+    windows.look([Candidate(NODE), Candidate(other)], 1001.0)
     windows.heard(page(1.0), 1002.0)
     assert windows.room(NODE, 1002.0) == 1
     windows.look([Candidate(NODE), Candidate(other)], 1002.0)
