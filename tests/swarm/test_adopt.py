@@ -27,8 +27,8 @@ from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies.adopt import Adoption
 from dhtcrawl.swarm.bodies.copy_service import SPARE_BYTES
 from dhtcrawl.swarm.bodies.exports import counters_of
-from dhtcrawl.swarm.calls.bodies import Adopt
-from dhtcrawl.swarm.calls.words import Done
+from dhtcrawl.swarm.calls.bodies import Adopt, NodeFigures
+from dhtcrawl.swarm.calls.words import COUNT_MAX, WORDS_MAX, Done
 from swarm.fake_peers import FakePeers, node, view_of
 
 LEAVER, LEFT_TO = node(1), node(0)
@@ -219,6 +219,20 @@ async def test_what_others_counted_comes_along_each_by_itself_and_not_what_the_h
     assert counters_of(heir.txn(), crawl=CRAWL) == {"pages": 2 + 7 + 5}
     knows(heir, LEFT_TO, *chain, (earlier, earlier, 2))
     assert counters_of(heir.txn(), crawl=CRAWL) == {"pages": 2 + 7}
+
+
+async def test_an_heir_can_tell_what_it_counted_whatever_who_left_says_of_itself() -> None:
+    """Else nobody could gather the pages of either."""
+    leaver, heir = leaving(), Side()
+    own = {"pages": 2, "seconds": 9.5} | {f"own{number}": 1 for number in range(50)}
+    others = {"pages": COUNT_MAX, "bytes": -COUNT_MAX, "seconds": 1e18}
+    heir.put(keys.COUNTERS, b"", pack(own | {"bytes": -1}))
+    leaver.put(keys.COUNTERS, b"", pack(others | {f"other{number}": 1 for number in range(WORDS_MAX - 3)}))
+    await adopt(leaver, heir)
+    knows(heir, LEFT_TO, (LEAVER, LEFT_TO, 1))
+    told = NodeFigures.parse({"counters": counters_of(heir.txn(), crawl=CRAWL)}).counters
+    assert own.keys() <= told.keys()
+    assert (told["pages"], told["bytes"], told["seconds"]) == (COUNT_MAX, -COUNT_MAX, 1e18)
 
 
 async def test_what_there_is_no_room_for_is_refused_and_what_is_here_needs_none() -> None:

@@ -22,6 +22,7 @@ from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import unpack
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.calls import bodies as calls
+from dhtcrawl.swarm.calls.words import COUNT_MAX, WORDS_MAX
 
 
 @loop_state
@@ -92,7 +93,8 @@ def _chunk(txn: Txn, *, args: calls.ExportChunk, archive_of: Callable[[bytes], D
 def counters_of(txn: Txn, *, crawl: bytes) -> dict[str, Any]:
     """The sum of what this node counted, and of what those did whose heir it is; of `seconds` the largest.
 
-    It may have what others counted, too: of one that came back, and tells that itself, or that has another heir.
+    It may have what others counted, too: of one that came back, and tells that itself, or that has another heir. What
+    others said they counted, a lie perhaps, never makes more of it than can be told.
     """
     total: dict[str, Any] = {}
     rows = [(keys.suffix(full).hex(), value) for full, value in txn.scan(*keys.bounds(keys.COUNTERS, crawl))]
@@ -100,6 +102,12 @@ def counters_of(txn: Txn, *, crawl: bytes) -> dict[str, Any]:
     for node, value in rows:
         if node and (record is None or heir_of(record, node, lambda each: each == own) is None):
             continue
-        for name, count in unpack(value).items():
-            total[name] = max(total.get(name, 0), count) if name == "seconds" else total.get(name, 0) + count
+        _add(total, unpack(value))
     return told(total)
+
+
+def _add(total: dict[str, Any], counted: dict[str, Any]) -> None:
+    for name, count in counted.items():
+        if name in total or len(total) < WORDS_MAX:
+            both = max(total.get(name, 0), count) if name == "seconds" else total.get(name, 0) + count
+            total[name] = max(-COUNT_MAX, min(both, COUNT_MAX))
