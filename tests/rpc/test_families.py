@@ -9,8 +9,9 @@ import pytest
 
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.errors import BootstrapUnreachable
-from dhtcrawl.rpc.discovery.server import RoutingServer, unreachable
+from dhtcrawl.rpc.discovery.server import RoutingServer, hosts_of, unreachable
 from dhtcrawl.rpc.tasks.transport import TaskTransport
+from rpc.routing_swarm import PORT, world
 from rpc.wire import answer_to, hello, task
 
 ELSEWHERE = ("2001:db8::1", 8468)
@@ -28,6 +29,28 @@ async def test_who_listens_on_ipv4_gets_no_answer_from_ipv6_and_goes_on() -> Non
     finally:
         for server in (one, other):
             server.stop()
+
+
+async def test_who_listens_on_ipv4_asks_of_a_name_the_addresses_that_it_can_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world() as w:
+        await w.node("ours", "10.0.0.9", b"9" * 20)
+        asker = await w.node("ours", "10.0.0.1")
+        none, both = [None] * 4, list[tuple[object, ...]]()
+        both += [(*none, (f"2001:db8::{n}", PORT, 0, 0)) for n in range(1, 6)]
+        both += [(*none, ("10.0.0.9", PORT))]
+
+        async def getaddrinfo(*_asked: object) -> list[tuple[object, ...]]:
+            return both
+
+        monkeypatch.setattr(w.loop, "getaddrinfo", getaddrinfo)
+        began_at = w.loop.time()
+        assert [contact.id for contact in await asker.bootstrap([("node.example", PORT)])] == [b"9" * 20]
+        assert w.loop.time() - began_at < 1.0  # and waits for none of the others
+        assert await hosts_of(("node.example", PORT)) == [f"2001:db8::{n}" for n in range(1, 5)]
+        del both[-1]
+        assert await hosts_of(("node.example", PORT), ipv6=False) == [f"2001:db8::{n}" for n in range(1, 5)]
 
 
 @pytest.mark.loops("asyncio", "uvloop")

@@ -155,7 +155,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
 
     async def _bootstrap_node(self, addr: Address) -> Contact | str | None:
         """The contact that answers there, None, or why the name is unknown."""
-        hosts = await hosts_of(addr)
+        hosts = await hosts_of(addr, ipv6=":" in self.address[0])
         if isinstance(hosts, str):
             return hosts
         for host in hosts:
@@ -166,7 +166,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
 
     async def nodes_at(self, addr: Address) -> list[Contact]:
         """All that answer there: a name may have several addresses, each of another node."""
-        hosts = await hosts_of(addr)
+        hosts = await hosts_of(addr, ipv6=":" in self.address[0])
         if isinstance(hosts, str):
             return []
         answers = await together(self._meet((host, addr[1])) for host in hosts)
@@ -312,8 +312,11 @@ def _has_value(reply: Any) -> bool:
     return isinstance(reply, dict) and type(reply.get("value")) in VALUE_TYPES
 
 
-async def hosts_of(addr: Address) -> list[str] | str:
-    """The IP addresses that a host stands for, looked up anew each time; else why its name is unknown."""
+async def hosts_of(addr: Address, *, ipv6: bool = True) -> list[str] | str:
+    """The IP addresses that a host stands for, looked up anew each time; else why its name is unknown.
+
+    Without `ipv6` those of IPv6 are left out where a name has others, too: nothing can be sent there.
+    """
     host = canonical_host(addr[0])
     if host is not None:
         return [host]
@@ -323,8 +326,11 @@ async def hosts_of(addr: Address) -> list[str] | str:
         return error.strerror or str(error)
     except UnicodeError as error:
         return str(error)
-    hosts = [canonical_host(str(sockaddr[0])) for *_, sockaddr in found]
-    return list(dict.fromkeys(host for host in hosts if host is not None))[:ADDRESSES_OF_A_NAME_MAX]
+    known = [canonical_host(str(sockaddr[0])) for *_, sockaddr in found]
+    hosts = list(dict.fromkeys(host for host in known if host is not None))
+    if not ipv6:
+        hosts = [host for host in hosts if ":" not in host] or hosts
+    return hosts[:ADDRESSES_OF_A_NAME_MAX]
 
 
 def _answered_elsewhere(elsewhere: Mapping[Address, Address]) -> str:
