@@ -30,9 +30,13 @@ HOST_CHARS_MAX = 261
 
 # Not the escape behind a bare `%` or `%h`: decoding it could complete another
 # escape, whose decoding could complete the next.
-_ESCAPE = re.compile(r"(?<!%)(?<!%[0-9A-Fa-f])%[0-9A-Fa-f]{2}")
+_ESCAPE = re.compile(r"(?<!%)(?<!%[0-9A-Fa-f])(%[0-9A-Fa-f]{2})")
 _HAS_HOST = re.compile(r"https?://[^/]+/")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_DIGITS = "0123456789ABCDEFabcdef"
+_CHARS = {f"%{high}{low}": chr(int(high + low, 16)) for high in _DIGITS for low in _DIGITS}
+# A link may have thousands of escapes: each is a look-up, and no call.
+_NORMAL_ESCAPES = {escape: char if char in _UNRESERVED else escape.upper() for escape, char in _CHARS.items()}
 
 
 def canonicalize(raw: str, base: str | None = None) -> str | None:
@@ -60,11 +64,14 @@ def canonicalize(raw: str, base: str | None = None) -> str | None:
     if end - start > HOST_CHARS_MAX:
         return None
     if "%" in href:
-        href = _ESCAPE.sub(_normal_escape, href)
-        # Decoding may have completed a dot segment.
-        again = ada_url.normalize_url(href)
-        if again != href:
-            return canonicalize(again)
+        parts = _ESCAPE.split(href)
+        parts[1::2] = map(_NORMAL_ESCAPES.__getitem__, parts[1::2])
+        normal = "".join(parts)
+        if normal != href:
+            # Decoding may have completed a dot segment.
+            href = ada_url.normalize_url(normal)
+            if href != normal:
+                return canonicalize(href)
     return href if len(href) <= URL_CHARS_MAX else None
 
 
@@ -72,12 +79,6 @@ def without_fragment(href: str) -> str:
     """A link without its fragment, which no server sees; behind white space, which would end with it, a `#` stays."""
     path, sharp, _ = href.partition("#")
     return path + "#" if sharp and path and path[-1] <= " " else path
-
-
-def _normal_escape(match: re.Match[str]) -> str:
-    escape = match.group()
-    char = chr(int(escape[1:], 16))
-    return char if char in _UNRESERVED else escape.upper()
 
 
 def has_host(text: str) -> bool:

@@ -30,6 +30,7 @@ from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.url import canonicalize, without_fragment
 
 LINKS_A_TURN = 1_000  # some 6 ms, or 15 ms of those that have escapes
+CHARS_A_TURN = 64 << 10  # as many that have to be escaped take some 25 ms
 
 
 class Found(NamedTuple):
@@ -140,10 +141,10 @@ class Discovery:
         for hrefs, reason in self._kinds(analysis):
             # Without their fragments, which no server sees.
             sent = list(dict.fromkeys([without_fragment(href) if "#" in href else href for href in hrefs]))
-            for start in range(0, len(sent), LINKS_A_TURN):
-                if start:
+            for turn, some in enumerate(_turns(sent)):
+                if turn:
                     yield
-                some, known = sent[start : start + LINKS_A_TURN], self._known.of(page.base)
+                known = self._known.of(page.base)
                 if reason:
                     page.skips += [
                         self._not_to_follow(href, reason, page) for href in some if href not in known.nofollow
@@ -248,6 +249,20 @@ class Discovery:
         key = self._spec.key_of(target)
         # A redirect is part of following one link: the depth stays.
         return Found([Link(key, target, depth, url, hops + 1, seed)], key, [], target, alias)
+
+
+def _turns(hrefs: list[str]) -> Iterator[list[str]]:
+    """The links in parts, of which each is resolved in one turn."""
+    turn: list[str] = []
+    chars = 0
+    for href in hrefs:
+        if turn and (len(turn) >= LINKS_A_TURN or chars + len(href) > CHARS_A_TURN):
+            yield turn
+            turn, chars = [], 0
+        turn.append(href)
+        chars += len(href)
+    if turn:
+        yield turn
 
 
 @coroutine

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from dhtcrawl.fetch.plain_links import PlainLinks
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.possessive import compile_pattern
 
 CACHE_MAX = 40_000  # some 350 bytes each
 # The length of an average cache entry; a longer one counts as several.
@@ -21,7 +22,7 @@ TAG_BYTES_MAX = 1_024
 # Matches links that are relative to the page and not to its directory: a query, a
 # fragment or nothing, perhaps behind a scheme (WHATWG URL, "special relative or
 # authority state"), and links with control characters, which a URL parser ignores.
-_OF_THE_PAGE = re.compile(r" *(?:https?:)?(?:[?#]| *\Z)|[^\0-\x1f]*[\0-\x1f]", re.IGNORECASE)
+_OF_THE_PAGE = compile_pattern(r" *(?:https?:)?(?:[?#]| *\Z)|[^\0-\x1f]*+[\0-\x1f]", re.IGNORECASE)
 
 
 class KnownDirectory:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.analysis import Analysis, analyse
-from dhtcrawl.crawl.discovery import LINKS_A_TURN, Discovery, Found
+from dhtcrawl.crawl.discovery import CHARS_A_TURN, LINKS_A_TURN, Discovery, Found
 from dhtcrawl.crawl.known_links import CACHED_CHARS
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import url_key
@@ -185,6 +185,16 @@ def test_a_page_of_many_links_leaves_the_loop_its_turns(depth: int) -> None:
     assert urls(found) == ([] if depth == 0 else want)
     assert len(found.link_keys) == (0 if depth == 0 else 20 * MANY)
     assert len(found.skipped) == (3 if depth == 0 else 2) * MANY
+
+
+@pytest.mark.parametrize("nofollow", [False, True])
+def test_a_page_of_long_links_leaves_the_loop_its_turns_too(*, nofollow: bool) -> None:
+    """An escape takes as long as a short link: a thousand of the longest links took seconds."""
+    turns, links = list[int](), [f"{'%41' * 2_000}{number}" for number in range(100)]
+    analysis = Analysis(base="http://a/", hrefs=[] if nofollow else links, nofollow=links if nofollow else [])
+    found = at_once(make().discover("http://a/", analysis, depth=0, hops=0, seed=False), lambda: turns.append(0))
+    assert len(turns) + 1 == len(links) / (CHARS_A_TURN // len(links[-1]))
+    assert len(found.skipped if nofollow else found.links) == len(links)
 
 
 def test_what_a_page_skips_is_told_by_a_page_that_is_whole_before_it() -> None:
