@@ -340,7 +340,7 @@ def _read_file(path: Path) -> dict[str, object]:
     try:
         data = tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as error:
-        raise ConfigError(f"config: cannot read {path}: {error.strerror}; check the path given to --config") from error
+        raise ConfigError(f"config: cannot read {path}: {error.strerror}; check the path") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         raise ConfigError(f"config: {path} is not valid TOML: {error}") from error
     flat: dict[str, object] = {}

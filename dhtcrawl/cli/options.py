@@ -13,7 +13,7 @@ import click
 
 from dhtcrawl.cli.table import printable
 from dhtcrawl.config import Config, load
-from dhtcrawl.errors import SettingError, UsageError
+from dhtcrawl.errors import ConfigError, SettingError, UsageError
 from dhtcrawl.policy.registry import check as check_policy
 from dhtcrawl.policy.registry import is_own
 from dhtcrawl.policy.registry import names as policy_names
@@ -239,8 +239,24 @@ def load_config(options: dict[str, Any], implied: Mapping[str, str] | None = Non
     if file:
         require_readable("--config", file)
     else:
-        file = os.environ.get("DHTCRAWL_CONFIG")
+        file = _file_of_variable()
     return with_policy(load(file=Path(file) if file else None, environ=os.environ, flags=flags, options=given))
+
+
+def _file_of_variable() -> str | None:
+    """The settings file that DHTCRAWL_CONFIG names, if it does.
+
+    Raises:
+        ConfigError: it cannot be opened.
+    """
+    file = os.environ.get("DHTCRAWL_CONFIG")
+    if not file:
+        return None
+    try:
+        require_readable("DHTCRAWL_CONFIG", file)
+    except UsageError as error:
+        raise ConfigError(f"environment: {error}") from error
+    return file
 
 
 def with_policy(config: Config) -> Config:

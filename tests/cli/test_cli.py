@@ -191,6 +191,15 @@ def test_the_environment_can_name_the_file(here: Here, tmp_path: Path, monkeypat
     }
 
 
+def test_a_file_that_is_not_there_is_told_with_what_named_it(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = here("config", "check", "missing.toml")
+    assert ended.message() == "dhtcrawl: config: cannot read missing.toml: No such file or directory; check the path"
+    monkeypatch.setenv("DHTCRAWL_CONFIG", "missing.toml")
+    ended = here("config", "show")
+    assert ended.code == 4
+    assert ended.message().startswith("dhtcrawl: environment: DHTCRAWL_CONFIG missing.toml: cannot be read (No such ")
+
+
 def test_several_set_of_a_list_make_a_list(here: Here) -> None:
     ended = here("config", "show", "--json", "--set", "crawl.include=a", "--set", "crawl.include=b=c")
     assert json.loads(ended.stdout)["crawl.include"]["value"] == ["a", "b=c"]
