@@ -245,6 +245,50 @@ async def test_what_is_under_way_is_given_up_when_the_node_learns_that_it_was_ta
     assert given_up[0] == pytest.approx(1.0, abs=0.01)
 
 
+async def test_requests_of_a_crawl_without_a_delay_run_beside_one_under_a_lease_which_ends_with_that() -> None:
+    swarm, (a, b) = swarm_of(2)
+    host, clock = swarm.host_of(B), a.gate.book.clock(swarm.host_of(B))
+    given_up: list[float] = []
+    async with running(a.gate, b.gate), asyncio.TaskGroup() as group:
+        group.create_task(a.fetch(host, 1.0, 1, Server(5.0), given_up=given_up))
+        await asyncio.sleep(0.5)
+        for _ in range(2):
+            clock.begin(a.clock.monotonic(), 0.0)
+        beside = group.create_task(a.gate.within_lease(host, Server(2.0)))
+        assert await a.gate.within_lease(host, Server(0.1)) is None
+        clock.end(a.clock.monotonic())
+        a.gate.void()
+        await asyncio.sleep(0.1)
+        assert len(given_up) == 1, "its lease is over"
+        assert await beside is None, "it needs none"
+        clock.end(a.clock.monotonic())
+
+
+@pytest.mark.parametrize("how", ["ends", "is not sent"])
+@pytest.mark.parametrize("delay_s", [0.0, 1.0])
+async def test_a_crawl_has_its_turn_at_a_host_once_requests_of_one_without_a_delay_are_over(
+    how: str, delay_s: float
+) -> None:
+    swarm, (a, b) = swarm_of(2)
+    host, server = swarm.host_of(B), Server()
+    clock = a.gate.book.clock(host)
+    async with running(a.gate, b.gate), asyncio.TaskGroup() as group:
+        for _ in range(2):
+            clock.begin(a.clock.monotonic(), 0.0)
+        fetch = group.create_task(a.fetch(host, delay_s, 2, server))
+        await asyncio.sleep(0.1)
+        clock.end(a.clock.monotonic())
+        await asyncio.sleep(9.0)
+        assert server.served == []
+        if how == "ends":
+            clock.end(a.clock.monotonic())
+        else:
+            clock.cancel()
+        await asyncio.sleep(9.0)
+        assert fetch.done(), "nothing else would tell it"
+    assert server.shortest_gap_s() >= delay_s
+
+
 async def test_without_a_lease_a_request_just_runs() -> None:
     _, (node,) = swarm_of(1)
     server = Server()

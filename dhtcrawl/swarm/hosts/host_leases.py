@@ -211,7 +211,8 @@ class HostLeases:
         now, loop = self._clock.monotonic(), asyncio.get_running_loop()
         if not self._fit():
             return LeaseLost(now)
-        if not self.book.clock(host).leased:
+        # With a delay there is one request at a time: beside one under a lease only a crawl without a delay begins any.
+        if not self.book.clock(host).leased or host in self._guards:
             return await start()
         left_s = self.book.deadline(host) - now
         if left_s <= 0:

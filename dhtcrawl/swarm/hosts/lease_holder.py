@@ -384,6 +384,13 @@ class LeaseHolder(HostBook):
         # Not given back at once: the caller that ended the request may yet tell the clock of a hold.
         self._arm(clock)
 
+    def came_free(self, clock: LeasedClock) -> None:
+        """Offer the host to all crawls: one has waited for requests of another without a lease, which are over."""
+        if clock.lease is not None and not clock.lease.requests:
+            self._return(clock)  # it would go back before the crawls are told, and with it what they are to be told
+        self._due.free[clock.host] = None
+        self._wake()
+
     # -- within --
 
     def _arm(self, clock: LeasedClock) -> None:

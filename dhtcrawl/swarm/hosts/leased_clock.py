@@ -91,6 +91,15 @@ class Wish:
     unanswered: bool = False  # the gatekeeper did not answer the last ask
 
 
+@dataclass(eq=False, slots=True)
+class _UnderWay:
+    """What is known of the requests to a host that are under way."""
+
+    leased: bool = False  # one began under a lease, or should have
+    beside: bool = False  # one began without, and all that have been beside it are not over
+    kept_waiting: bool = False  # a crawl has looked meanwhile, and would not look again by itself
+
+
 class Leases(Protocol):
     """What a clock needs of its `LeaseHolder`."""
 
@@ -114,11 +123,15 @@ class Leases(Protocol):
         """Note that no request is under way any more."""
         ...
 
+    def came_free(self, clock: LeasedClock) -> None:
+        """Offer the host to all crawls: one has waited for requests of another without a lease, which are over."""
+        ...
+
 
 class LeasedClock(HostClock):
     """One host's politeness state, with its lease or the wish for one."""
 
-    __slots__ = ("_leases", "away_until", "expected_until", "host", "lease", "leased", "wish")
+    __slots__ = ("_leases", "_under_way", "away_until", "expected_until", "host", "lease", "wish")
 
     def __init__(self, leases: Leases, host: str, last_end_at: float, tally: PolitenessTally) -> None:
         super().__init__(last_end_at, tally)
@@ -126,15 +139,23 @@ class LeasedClock(HostClock):
         self.host = host
         self.lease: Lease | None = None
         self.wish: Wish | None = None
-        self.leased = False  # what is under way began under a lease, or should have
+        self._under_way = _UnderWay()
         self.expected_until = -math.inf
         self.away_until = -math.inf  # the host is left to other nodes before, by our own choice
+
+    @property
+    def leased(self) -> bool:
+        """Whether what is under way began under a lease, or should have."""
+        return self._under_way.leased
 
     def ready_at(self, delay_s: float, parallel: int = 1) -> float:
         """As `HostClock`; infinity without a lease, which is then wished for."""
         if delay_s <= 0:
+            if self.in_flight >= parallel:
+                self._under_way.kept_waiting = True
             return max(super().ready_at(delay_s, parallel), self.away_until)
         if self.in_flight >= parallel:
+            self._under_way.kept_waiting |= self._under_way.beside
             if self.lease is not None:
                 self.lease.wanted = True
             return math.inf
@@ -159,11 +180,12 @@ class LeasedClock(HostClock):
     def begin(self, now: float, delay_s: float) -> None:
         """As `HostClock`. A request outside of a lease counts as a violation, too."""
         if delay_s <= 0:
+            self._under_way.beside = True
             super().begin(now, delay_s)
             return
         lease, counted = self.lease, self.tally.violations
         super().begin(now, delay_s if lease is None else max(delay_s, lease.delay_s))
-        self.leased = True
+        self._under_way.leased = True
         # `now` may be from before the process was suspended.
         now = max(now, self._leases.now())
         if lease is None or not lease.requests or not lease.not_before - GRANULARITY_S <= now < lease.deadline:
@@ -180,6 +202,8 @@ class LeasedClock(HostClock):
             assert self.lease is not None
             self.lease.ended_at = now
             self._leases.rested(self)
+        if self._under_way.beside and not self.in_flight:
+            self._beside_over()
 
     def cancel(self) -> None:
         """As `HostClock`."""
@@ -188,6 +212,8 @@ class LeasedClock(HostClock):
             assert self.lease is not None
             self.lease.requests += 1
             self._leases.rested(self)
+        if self._under_way.beside and not self.in_flight:
+            self._beside_over()
 
     def idle(self, now: float, delay_s: float) -> bool:
         """As `HostClock`; a clock with a lease or a wish is not idle."""
@@ -236,8 +262,14 @@ class LeasedClock(HostClock):
         # Not before somebody who is expected has come: a crawl without work there says so whenever it is asked.
         return min(max(idle_at, self.expected_until), lease.deadline)
 
+    def _beside_over(self) -> None:
+        waited = self._under_way.kept_waiting
+        self._under_way.beside = self._under_way.kept_waiting = False
+        if waited:
+            self._leases.came_free(self)
+
     def _leased_ended(self) -> bool:
         if self.in_flight or not self.leased:
             return False
-        self.leased = False
+        self._under_way.leased = False
         return self.lease is not None
