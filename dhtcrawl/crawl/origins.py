@@ -173,7 +173,8 @@ class Origins:
         why = f"{failure.kind}: {failure.detail}"
         if not was_down:
             log.warning("no host is reached any more, this machine's own line may be down; the last: %s, %s", host, why)
-        self._hosts.clock(host).hold(now, AGAIN_S, HoldReason(Cause.LINE, why))
+        # Other nodes may reach it.
+        self._hosts.step_back(host, now, now + AGAIN_S, HoldReason(Cause.LINE, why))
         return True
 
     def _reached(self, origin: str, at: float) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.standing import Cause, Obstacle
@@ -42,6 +42,9 @@ class HoldReason(NamedTuple):
 
     cause: str
     detail: str = ""
+
+
+WAITS_FOR_ROBOTS: Final = HoldReason(Cause.ROBOTS)
 
 
 class PolitenessTally:
@@ -192,9 +195,9 @@ class HostBook:
     def expect(self, host: str, until: float) -> None:
         """A crawl that has just looked at the clock comes again before `until`; matters where hosts are leased."""
 
-    def step_back(self, host: str, now: float, until: float) -> None:
+    def step_back(self, host: str, now: float, until: float, why: HoldReason = WAITS_FOR_ROBOTS) -> None:
         """Start nothing there before `until`: we have to wait for something that the host has no part in."""
-        self.clock(host).hold(now, until - now, HoldReason(Cause.ROBOTS))
+        self.clock(host).hold(now, until - now, why)
 
     def _new_clock(self, host: str) -> HostClock:
         return HostClock(self._first_end_at, self._tally)

@@ -271,7 +271,8 @@ def test_a_node_that_waits_for_another_leaves_the_host_to_it_and_holds_nobody_up
     desk.lease()
     desk.clock.begin(desk.now, 1.0)
     desk.clock.cancel()
-    desk.book.step_back(H, desk.now, desk.now + 3.0)
+    desk.book.step_back(H, desk.now, desk.now + 3.0, HoldReason(Cause.LINE, "dns: none"))
+    assert desk.clock.obstacle(H, desk.now, 1.0) == Obstacle(Cause.LINE, H, "dns: none", left_s=3.0)
     (back,) = desk.book.returns(desk.now)
     assert (back.since_end_s(desk.now), back.hold_s(desk.now)) == (None, 0.0)
     assert desk.clock.ready_at(1.0) == desk.clock.ready_at(0.0) == desk.now + 3.0

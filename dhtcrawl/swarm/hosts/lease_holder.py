@@ -32,7 +32,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
-from dhtcrawl.fetch.politeness import HostBook, HostClock
+from dhtcrawl.fetch.politeness import WAITS_FOR_ROBOTS, HoldReason, HostBook, HostClock
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.swarm.calls.hosts import LEASE_ID_BYTES
 from dhtcrawl.swarm.hosts.agenda import Agenda
@@ -41,6 +41,7 @@ from dhtcrawl.swarm.hosts.leased_clock import (
     RENEW_AGAIN,
     RENEW_FROM,
     RENEW_LOW,
+    Away,
     Lease,
     LeasedClock,
     Renewal,
@@ -146,10 +147,10 @@ class LeaseHolder(HostBook):
         """Keep the host, once it is leased, up to `until` though no frontier wants it."""
         self.clock(host).expected_until = until
 
-    def step_back(self, host: str, now: float, until: float) -> None:
+    def step_back(self, host: str, now: float, until: float, why: HoldReason = WAITS_FOR_ROBOTS) -> None:
         """Leave the host to other nodes up to `until`: give it back, and do not ask for it before."""
         clock = self.clock(host)
-        clock.away_until = until
+        clock.away = Away(until, why)
         if clock.lease is not None and not clock.leased:
             self._return(clock)
 

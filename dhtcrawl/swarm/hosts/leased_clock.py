@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from dhtcrawl.fetch.politeness import GRANULARITY_S, HostClock, PolitenessTally
+from dhtcrawl.fetch.politeness import GRANULARITY_S, WAITS_FOR_ROBOTS, HoldReason, HostClock, PolitenessTally
 from dhtcrawl.standing import GATEKEEPER_NEW, GATEKEEPER_SILENT, Cause, Obstacle
 
 IDLE_S = 1.0
@@ -92,12 +92,19 @@ class Wish:
 
 
 @dataclass(eq=False, slots=True)
-class _UnderWay:
+class _Begun:
     """What is known of the requests to a host that are under way."""
 
     leased: bool = False  # one began under a lease, or should have
     beside: bool = False  # one began without, and all that have been beside it are not over
     kept_waiting: bool = False  # a crawl has looked meanwhile, and would not look again by itself
+
+
+class Away(NamedTuple):
+    """Until when a node leaves a host to other nodes by its own choice, and why."""
+
+    until: float
+    why: HoldReason
 
 
 class Leases(Protocol):
@@ -131,7 +138,7 @@ class Leases(Protocol):
 class LeasedClock(HostClock):
     """One host's politeness state, with its lease or the wish for one."""
 
-    __slots__ = ("_leases", "_under_way", "away_until", "expected_until", "host", "lease", "wish")
+    __slots__ = ("_leases", "_under_way", "away", "expected_until", "host", "lease", "wish")
 
     def __init__(self, leases: Leases, host: str, last_end_at: float, tally: PolitenessTally) -> None:
         super().__init__(last_end_at, tally)
@@ -139,9 +146,9 @@ class LeasedClock(HostClock):
         self.host = host
         self.lease: Lease | None = None
         self.wish: Wish | None = None
-        self._under_way = _UnderWay()
+        self._under_way = _Begun()
         self.expected_until = -math.inf
-        self.away_until = -math.inf  # the host is left to other nodes before, by our own choice
+        self.away = Away(-math.inf, WAITS_FOR_ROBOTS)
 
     @property
     def leased(self) -> bool:
@@ -153,14 +160,14 @@ class LeasedClock(HostClock):
         if delay_s <= 0:
             if self.in_flight >= parallel:
                 self._under_way.kept_waiting = True
-            return max(super().ready_at(delay_s, parallel), self.away_until)
+            return max(super().ready_at(delay_s, parallel), self.away.until)
         if self.in_flight >= parallel:
             self._under_way.kept_waiting |= self._under_way.beside
             if self.lease is not None:
                 self.lease.wanted = True
             return math.inf
-        if self.away_until > self._leases.now():
-            return self.away_until
+        if self.away.until > self._leases.now():
+            return self.away.until
         lease = self._leases.lease_for(self, delay_s)
         if lease is None:
             return math.inf
@@ -224,8 +231,8 @@ class LeasedClock(HostClock):
         own = super().obstacle(host, now, delay_s)
         if own is not None or delay_s <= 0 or self.in_flight:
             return own
-        if self.away_until > now:
-            return Obstacle(Cause.ROBOTS, host, left_s=self.away_until - now)
+        if self.away.until > now:
+            return Obstacle(self.away.why.cause, host, self.away.why.detail, left_s=self.away.until - now)
         if self.wish is not None and self.wish.unanswered:
             return Obstacle(Cause.GATEKEEPER, host, GATEKEEPER_SILENT)
         if self.lease is not None and self.lease.renewal.awaited_s is not None:
