@@ -203,4 +203,4 @@ def _count_in_summary(collection: Collection, report: ExtractReport) -> None:
     if summary:
         counted = {"records": dict(sorted(report.records.items())), "rejected": dict(sorted(report.rejected.items()))}
         text = json.dumps({**summary, **counted}, indent=2, ensure_ascii=False)
-        DiskDirectory(collection.root).replace(SUMMARY_FILE, [text.encode() + b"\n"])
+        DiskDirectory(collection.root).replace(SUMMARY_FILE, [text.encode("utf-8", "replace") + b"\n"])

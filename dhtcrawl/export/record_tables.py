@@ -237,10 +237,27 @@ class _Seen:
 
 def _row(line: bytes) -> Row | None:
     try:
-        row = json.loads(line)
+        row = _decode(line.decode("utf-8-sig"))
+        if b"\\u" in line:
+            json.dumps(row, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) and isinstance(row.get(URL), str) and type(row.get(NUMBER)) is int else None
+
+
+def _integer(digits: str) -> int:
+    """An integer that a table can hold.
+
+    Raises:
+        ValueError: it is too large.
+    """
+    number = int(digits)
+    if abs(number) > INTEGER_MAX:
+        raise ValueError(digits[:40])
+    return number
+
+
+_decode: Final = json.JSONDecoder(parse_int=_integer).decode
 
 
 def _is_number(value: object) -> bool:

@@ -127,3 +127,9 @@ def test_an_interrupted_extraction_begins_anew_where_bodies_have_come_back(root:
     index.write_text(whole)
     assert extract(root).records == {"r": 9}
     assert recorded(root) == URLS
+
+
+def test_a_summary_with_half_a_character_is_counted_into(root: Path) -> None:
+    (root / "summary.json").write_text(r'{"pages": 1, "policy": "\ud800"}')
+    extract(root)
+    assert json.loads((root / "summary.json").read_text())["policy"] == "?"

@@ -219,6 +219,20 @@ def test_lines_that_are_no_records_are_left_out_and_told(name: str, out: Path) -
     assert buffer.getvalue()
 
 
+@pytest.mark.parametrize("name", RECORD_FORMATS)
+@pytest.mark.parametrize("odd", ["1180591620717411303424", '"\\ud800"', '["\\udfff"]', "9" * 5_000])
+def test_a_line_with_what_no_crawl_writes_and_no_format_holds_is_left_out_and_told(
+    odd: str, name: str, out: Path
+) -> None:
+    with (out / "records" / "things.jsonl").open("a") as file:
+        file.write(f'{{"_url": "http://a.example/3", "_record": 1, "stock": {odd}}}\n')
+        file.write('{"_url": "http://a.example/4", "_record": 1, "title": "\\ud83d\\ude00"}\n')
+    report = ExportReport()
+    RECORD_FORMATS[name].write(tables(out, "things"), io.BytesIO(), report)
+    assert report.written == 3
+    assert report.problems == ["1 lines of the records of things could not be read; they are left out"]
+
+
 def test_a_full_directory_for_temporary_files_is_named(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
