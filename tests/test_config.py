@@ -122,7 +122,7 @@ def test_a_byte_order_mark_is_no_part_of_a_settings_file(tmp_path: Path) -> None
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "missing.toml", tmp_path):
-        with pytest.raises(ConfigError, match=f"cannot read {path}: No such file or directory; check the path"):
+        with pytest.raises(ConfigError, match=f"cannot read {path}: .*; check the path"):
             load(file=path)
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
