@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dhtcrawl.closed.secret import Ring, parse_ring
-from dhtcrawl.errors import SecretRefused, UsageError
+from dhtcrawl.errors import SecretRefused, StorageFull, UsageError
 from dhtcrawl.storage.store.files import write_private
 
 STDIN: Final = "-"
@@ -54,6 +54,7 @@ def write_secrets(path: Path, text: str, *, anew: bool) -> None:
 
     Raises:
         UsageError: it cannot be written, or is there and was to be made.
+        StorageFull: its disk is full.
     """
     try:
         if anew and path.exists():
@@ -61,4 +62,9 @@ def write_secrets(path: Path, text: str, *, anew: bool) -> None:
         # Where it is a link, that is what stays, and the file changes that nodes and copies read.
         write_private(path.resolve(), text.encode("ascii"), keep_owner=not anew)
     except OSError as error:
+        from dhtcrawl.storage.store.engine import storage_error  # needs LevelDB
+
+        told = storage_error(error, f"cannot write {path}")
+        if isinstance(told, StorageFull):
+            raise told from error
         raise UsageError(f"{path}: cannot be written ({error.strerror}); name another file") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -113,6 +114,28 @@ def test_a_link_stays_one_and_the_file_that_it_leads_to_changes(here: Here, tmp_
     assert link.is_symlink()
     ring = parse_ring(file.read_text(), "here")
     assert (len(ring.keys), ring.banned) == (2, frozenset({b"\xab" * 20}))
+
+
+def test_a_full_disk_is_told_as_such_and_leaves_the_secret_as_it_was(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    file = tmp_path / "secret"
+    here("secret", "new", file)
+    before = file.read_text()
+    monkeypatch.setattr("dhtcrawl.cli.secret_file.write_private", full)
+    for path, command in (
+        (file, ("secret", "rotate", file, "accept")),
+        (tmp_path / "b", ("secret", "new", tmp_path / "b")),
+    ):
+        ended = here(*command)
+        assert (ended.code, ended.message()) == (
+            3,
+            f"dhtcrawl: cannot write {path}: no space left on the disk; free some and run the same command again",
+        )
+    assert file.read_text() == before
 
 
 def test_a_file_that_was_changed_by_hand_is_not_rotated(here: Here, tmp_path: Path) -> None:
