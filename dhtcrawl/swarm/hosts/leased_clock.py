@@ -92,7 +92,7 @@ class Wish:
 
 
 @dataclass(eq=False, slots=True)
-class _Begun:
+class _HostRequests:
     """What is known of the requests to a host that are under way."""
 
     leased: bool = False  # one began under a lease, or should have
@@ -138,7 +138,7 @@ class Leases(Protocol):
 class LeasedClock(HostClock):
     """One host's politeness state, with its lease or the wish for one."""
 
-    __slots__ = ("_leases", "_under_way", "away", "expected_until", "host", "lease", "wish")
+    __slots__ = ("_leases", "_requests", "away", "expected_until", "host", "lease", "wish")
 
     def __init__(self, leases: Leases, host: str, last_end_at: float, tally: PolitenessTally) -> None:
         super().__init__(last_end_at, tally)
@@ -146,23 +146,23 @@ class LeasedClock(HostClock):
         self.host = host
         self.lease: Lease | None = None
         self.wish: Wish | None = None
-        self._under_way = _Begun()
+        self._requests = _HostRequests()
         self.expected_until = -math.inf
         self.away = Away(-math.inf, WAITS_FOR_ROBOTS)
 
     @property
     def leased(self) -> bool:
         """Whether what is under way began under a lease, or should have."""
-        return self._under_way.leased
+        return self._requests.leased
 
     def ready_at(self, delay_s: float, parallel: int = 1) -> float:
         """As `HostClock`; infinity without a lease, which is then wished for."""
         if delay_s <= 0:
             if self.in_flight >= parallel:
-                self._under_way.kept_waiting = True
+                self._requests.kept_waiting = True
             return max(super().ready_at(delay_s, parallel), self.away.until)
         if self.in_flight >= parallel:
-            self._under_way.kept_waiting |= self._under_way.beside
+            self._requests.kept_waiting |= self._requests.beside
             if self.lease is not None:
                 self.lease.wanted = True
             return math.inf
@@ -187,12 +187,12 @@ class LeasedClock(HostClock):
     def begin(self, now: float, delay_s: float) -> None:
         """As `HostClock`. A request outside of a lease counts as a violation, too."""
         if delay_s <= 0:
-            self._under_way.beside = True
+            self._requests.beside = True
             super().begin(now, delay_s)
             return
         lease, counted = self.lease, self.tally.violations
         super().begin(now, delay_s if lease is None else max(delay_s, lease.delay_s))
-        self._under_way.leased = True
+        self._requests.leased = True
         # `now` may be from before the process was suspended.
         now = max(now, self._leases.now())
         if lease is None or not lease.requests or not lease.not_before - GRANULARITY_S <= now < lease.deadline:
@@ -209,7 +209,7 @@ class LeasedClock(HostClock):
             assert self.lease is not None
             self.lease.ended_at = now
             self._leases.rested(self)
-        if self._under_way.beside and not self.in_flight:
+        if self._requests.beside and not self.in_flight:
             self._beside_over()
 
     def cancel(self) -> None:
@@ -219,7 +219,7 @@ class LeasedClock(HostClock):
             assert self.lease is not None
             self.lease.requests += 1
             self._leases.rested(self)
-        if self._under_way.beside and not self.in_flight:
+        if self._requests.beside and not self.in_flight:
             self._beside_over()
 
     def idle(self, now: float, delay_s: float) -> bool:
@@ -270,13 +270,13 @@ class LeasedClock(HostClock):
         return min(max(idle_at, self.expected_until), lease.deadline)
 
     def _beside_over(self) -> None:
-        waited = self._under_way.kept_waiting
-        self._under_way.beside = self._under_way.kept_waiting = False
+        waited = self._requests.kept_waiting
+        self._requests.beside = self._requests.kept_waiting = False
         if waited:
             self._leases.came_free(self)
 
     def _leased_ended(self) -> bool:
         if self.in_flight or not self.leased:
             return False
-        self._under_way.leased = False
+        self._requests.leased = False
         return self.lease is not None
