@@ -88,10 +88,14 @@ def write(collection: Collection, file: BinaryIO, report: ExportReport) -> None:
     """Write the package.
 
     Raises:
-        StorageError: the archive cannot be read, or has no file at all.
+        StorageError: the archive cannot be read, has no file at all, or one whose name cannot stand in a package.
     """
     if not collection.archives:
         raise StorageError(f"{collection.root} has no file in {ARCHIVE_DIR}/: there is nothing to replay")
+    for name in collection.archives:
+        if not name.isprintable():  # a byte that is no UTF-8 is a surrogate here
+            where = f"{collection.root}/{ARCHIVE_DIR}/"
+            raise StorageError(f"the name of {name!r} in {where} has bytes that are no text; rename the file")
     now = datetime.now(UTC).replace(microsecond=0)
     package = _Package(file, now)
     try:

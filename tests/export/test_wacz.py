@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -140,4 +141,11 @@ def test_a_page_whose_body_is_not_there_is_not_listed(root: Path) -> None:
 def test_a_collection_without_an_archive_is_refused(root: Path) -> None:
     (root / "archive/a.warc.gz").unlink()
     with pytest.raises(StorageError, match="nothing to replay"):
+        export(root, "wacz")
+
+
+def test_an_archive_file_whose_name_is_no_text_is_named(tmp_path: Path) -> None:
+    root = make(tmp_path / "c", [Made("http://a.example/")])
+    (root / "archive" / os.fsdecode(b"\xff.warc.gz")).write_bytes(b"")
+    with pytest.raises(StorageError, match="no text; rename the file"):
         export(root, "wacz")
