@@ -12,6 +12,7 @@ from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED
 from dhtcrawl.storage.store.outcomes import (
     ERROR_KINDS,
     OTHER,
+    again_and_again,
     answers_only,
     counter_of,
     end_of,
@@ -19,6 +20,7 @@ from dhtcrawl.storage.store.outcomes import (
     is_content,
     kind_of_detail,
     kind_of_status,
+    may_have_reached,
     ok_pages,
 )
 from dhtcrawl.storage.store.records import pack
@@ -72,6 +74,18 @@ def test_what_an_earlier_version_counted_without_kinds_is_content_or_an_error_of
     assert (counters.pages, counters.pages_ok, counters.kinds) == (9, 7, {OTHER: 4})
     assert CrawlCounters.unpack(pack({**stored, **counters.figures()})) == counters
     assert CrawlCounters.unpack(None) == CrawlCounters()
+
+
+def test_only_who_was_connected_and_asked_to_the_end_may_have_reached_a_site() -> None:
+    assert [may_have_reached(f"{kind}: why") for kind in ("timeout", "headers", "dns", "connect", "odd")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+    assert not may_have_reached(again_and_again("timeout: no head within 30 s")), "it is of other pages"
+    assert not may_have_reached(answers_only(503))
+
+
+def test_a_kind_that_did_not_occur_is_not_told() -> None:
+    assert errors_by_kind({"errors_404": 0, "errors_dns": 1}) == {"dns": 1}
 
 
 def test_a_kind_of_a_later_version_counts_as_another() -> None:

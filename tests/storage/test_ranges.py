@@ -174,3 +174,22 @@ def test_a_damaged_record_is_told_of() -> None:
     store.put(keys.key(keys.TASK, CRAWL, url_key(URLS[0])), pack([1, 2]))
     with pytest.raises(StorageError, match="dhtcrawl fsck"):
         digests(store)
+
+
+def test_a_record_is_the_same_where_key_and_content_are() -> None:
+    here, other = copy(URLS[0]), copy(URLS[1])
+    store = holding(here)
+    nearer = TaskReplica(here.key, here.task._replace(depth=0))
+    hashes = [(each.key, ranges.record_hash(each)) for each in (here, other, nearer)]
+    assert store.run(lambda txn: ranges.same(txn, CRAWL, hashes)) == [True, False, False]
+    assert ranges.record_hash(TaskReplica(other.key, here.task)) != ranges.record_hash(here)
+
+
+def test_the_digest_of_each_part_stands_at_its_place() -> None:
+    digests_of_one = digests(holding(copy(URLS[0])))
+    (number_of_it, part), *_ = digests_of_one.parts.items()
+    packed = digests_of_one.pack(BITS)
+    size = ranges.DIGEST_BYTES
+    found = [int.from_bytes(packed[at : at + size], "big") for at in range(0, len(packed), size)]
+    assert found == [part.digest if number == number_of_it else 0 for number in range(1 << BITS)]
+    assert part.digest == ranges.record_hash(copy(URLS[0]))
