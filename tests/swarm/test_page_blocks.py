@@ -142,6 +142,7 @@ def test_a_book_keeps_the_later_word_whatever_comes_first() -> None:
         assert book.out(A) == 3
         assert book.total == 3
         assert book.epoch == 2
+        assert book.leaps == 0
 
 
 def test_an_epoch_far_ahead_leaves_epochs_for_the_next_coordinators() -> None:
@@ -151,6 +152,7 @@ def test_an_epoch_far_ahead_leaves_epochs_for_the_next_coordinators() -> None:
     liar.put(A, (EPOCH_MAX, 2, 7))
     book.learn(liar.rows())
     assert book.out(A) == 7
+    assert book.leaps == 1
     assert book.epoch == stepped(EPOCH_MAX, next_epoch(0, A)) < 2_000 << 32
     one = holder()
     assert one.claim(EPOCH_MAX) == 0
