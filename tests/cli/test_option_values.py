@@ -209,7 +209,7 @@ def test_a_file_that_cannot_be_read_is_to_blame_on_who_named_it(here: Here, monk
     monkeypatch.setenv("DHTCRAWL_CONFIG", "missing.toml")
     ended = here("config", "show")
     assert ended.code == 4
-    assert "cannot read missing.toml" in ended.message()
+    assert "DHTCRAWL_CONFIG missing.toml: cannot be read" in ended.message()
 
 
 def test_what_a_scenario_says_is_configuration(here: Here, tmp_path: Path) -> None:
