@@ -81,7 +81,9 @@ class Origins:
         self._given_up: OrderedDict[str, Hopeless] = OrderedDict()
         self.robots_s: OrderedDict[str, float] = OrderedDict()  # by origin: the first byte of its robots.txt
         self._health = HealthBook()
-        self._line = OwnLine(polite.line_wait_max_s, worked=beginning.has_pages, alone=beginning.alone)
+        # A node of a swarm that has joined has a line.
+        worked = beginning.has_pages and beginning.alone
+        self._line = OwnLine(polite.line_wait_max_s, worked=worked, alone=beginning.alone)
         self._owed = dict(beginning.owed)
         self._delays = delays
 

@@ -25,7 +25,10 @@ class OwnLine:
     """What is known of the line of one node; times are seconds on the caller's monotonic clock."""
 
     def __init__(self, wait_max_s: float, *, worked: bool, alone: bool) -> None:
-        """`wait_max_s`: how long it may be taken for down; `worked`: an earlier run has reached hosts."""
+        """`wait_max_s`: how long it may be taken for down; `worked`: an earlier run has reached hosts.
+
+        `alone`: no other node has a part in the crawl.
+        """
         self._wait_max_s = wait_max_s
         self._worked = worked
         self._alone = alone
@@ -66,6 +69,6 @@ class OwnLine:
         """Whether the line is taken for down."""
         if not self._worked and self._reached_at == -math.inf:
             return False  # nothing has shown that there is one
-        answered_min = max(1, len(self._reached)) if self._alone else ANSWERED_MIN
+        answered_min = len(self._reached) if self._alone and self._reached else ANSWERED_MIN
         enough = len(self._answered) >= answered_min or len(self._new) >= NEW_MIN
         return enough and now - self._since < self._wait_max_s
