@@ -11,6 +11,7 @@ import click
 from dhtcrawl.cli.left_out import tell_left_out
 from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.places import check_gathered
+from dhtcrawl.cli.screen import shown
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.export.collection import Collection, collection, has_ended, require_collection
 from dhtcrawl.export.form import ExportFormat, ExportReport
@@ -64,7 +65,11 @@ def command(directory: str, name: str, rule: str | None, to: str | None, overwri
         raise UsageError(f"--to {to}: a {name} file is not written from front to back; name a file")
     _require_pages(root)
     report = ExportReport()
-    with collection(root) as opened, _opened(target, overwrite) as file:
+    with (
+        shown(lambda: f"{report.written} {form.counts} written"),
+        collection(root) as opened,
+        _opened(target, overwrite) as file,
+    ):
         form.write(opened, file, report)
     if target is not None:
         click.echo(f"wrote {target}: {report.written} {form.counts}")
@@ -84,7 +89,7 @@ def _export_records(form: RecordFormat, root: Path, rule: str | None, to: str | 
         names = ", ".join(table.name for table in chosen[:10])
         raise UsageError(f"--format {form.name} takes the records of one rule; add --rule NAME: {names}")
     report = ExportReport()
-    with _opened(target, overwrite) as file:
+    with shown(lambda: f"{report.written} records written"), _opened(target, overwrite) as file:
         form.write(chosen, file, report)
     if target is not None:
         click.echo(f"wrote {target}: {report.written} records")

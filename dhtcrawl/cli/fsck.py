@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 
 import click
 
 from dhtcrawl.cli.options import json_option, store_options
 from dhtcrawl.cli.places import find_data_dir, outputs_of
+from dhtcrawl.cli.screen import shown
 from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.errors import Exit
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.files import DiskDirectory
-from dhtcrawl.storage.store.fsck import check
+from dhtcrawl.storage.store.fsck import Findings, check
 
 
 @click.command("fsck")
@@ -39,7 +41,9 @@ def command(crawl: str | None, out: str | None, data_dir: str | None, as_json: b
             archive = None if outputs is None else outputs / ARCHIVE_DIR
             # With its outputs elsewhere, the store is checked without them.
             directory = DiskDirectory(archive) if archive is not None and archive.is_dir() else None
-            findings = check(txn, record.crawl_id, record.spec, directory)
+            findings = Findings()
+            with shown(partial(_so_far, findings)):
+                check(txn, record.crawl_id, record.spec, directory, findings)
             sound = sound and not findings.problems_total
             if as_json:
                 click.echo(json.dumps({"crawl": record.crawl_id.hex()} | dataclasses.asdict(findings)))
@@ -53,6 +57,10 @@ def command(crawl: str | None, out: str | None, data_dir: str | None, as_json: b
                 + ("" if directory is not None else f", without the archive: {_lacking(outputs)}")
             )
     return Exit.COMPLETE if sound else Exit.FAILURE
+
+
+def _so_far(findings: Findings) -> str:
+    return f"{findings.tasks} tasks, {findings.pages} pages, {findings.links} links checked"
 
 
 def _lacking(outputs: Path | None) -> str:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from dhtcrawl.cli.stderr import STDERR
+from dhtcrawl.cli.words import fitting
 
 TERMINAL_EVERY_S = 0.25
 PIPE_EVERY_S = 10.0
@@ -33,3 +38,25 @@ class Screen:
     def clear(self) -> None:
         """Take the line away."""
         STDERR.clear()
+
+
+@contextmanager
+def shown(line: Callable[[], str]) -> Iterator[None]:
+    """While a command works without an event loop, show again and again how far it is, in the words of `line`.
+
+    `line` is called in another thread.
+    """
+    screen, ended = Screen(), threading.Event()
+
+    def show() -> None:
+        while not ended.wait(screen.every_s):
+            screen.show(fitting(line(), screen.columns))
+
+    thread = threading.Thread(target=show, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        screen.clear()

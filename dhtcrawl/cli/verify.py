@@ -10,9 +10,10 @@ import click
 
 from dhtcrawl.cli.options import json_option
 from dhtcrawl.cli.places import check_gathered
+from dhtcrawl.cli.screen import shown
 from dhtcrawl.cli.table import printable
 from dhtcrawl.errors import Exit
-from dhtcrawl.storage.outputs.verify import verify
+from dhtcrawl.storage.outputs.verify import VerifyReport, verify
 
 
 @click.command("verify")
@@ -24,8 +25,10 @@ def command(directory: str, as_json: bool) -> int:
     Exit status 0 only without a problem.
     """
     check_gathered(Path(directory))
-    report = verify(Path(directory))
+    report = VerifyReport()
     counted = report.counters
+    with shown(lambda: f"{counted.pages} pages, {counted.index_lines} index lines, {counted.records} records read"):
+        verify(Path(directory), report)
     if as_json:
         found = {"problems": report.problems, "problems_total": report.problems_total}
         click.echo(json.dumps(dataclasses.asdict(counted) | found))

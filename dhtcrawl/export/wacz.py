@@ -110,16 +110,15 @@ def _fill(package: _Package, collection: Collection, report: ExportReport, now: 
     for name, size in collection.archives.items():
         package.add(f"{ARCHIVE_DIR}/{name}", _content(collection, name, size), bytes_max=size)
     _add_index(package, collection)
-    pages = _PageList()
+    pages = _PageList(report)
     path = f"{PAGES_DIR}/{PAGES_FILE}"
     # A line has less than the one that it is made of.
     bytes_max = (collection.root / path).stat().st_size + _HEADER_BYTES_MAX
     package.add(path, pages.lines(collection), bytes_max=bytes_max, deflated=True)
-    report.written = pages.count
     about = {
         "profile": "data-package",
         "wacz_version": VERSION,
-        **_description(collection, pages),
+        **_description(collection, pages, report.written),
         "created": _rfc3339(now),
         "software": f"dhtcrawl {__version__}",
         "resources": package.resources,
@@ -174,8 +173,8 @@ def _add_index(package: _Package, collection: Collection) -> None:
 class _PageList:
     """The lines of pages/pages.jsonl, and what is told of them all."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, report: ExportReport) -> None:
+        self._report = report
         self.main: ArchivedPage | None = None  # where to begin: the first seed, or else the first page
         self.first = self.last = ""  # instants
 
@@ -187,7 +186,7 @@ class _PageList:
                 continue
             if not isinstance(media_type, str) or not looks_like_html(media_type, b""):
                 continue
-            self.count += 1
+            self._report.written += 1
             self.first, self.last = min(self.first or at, at), max(self.last, at)
             if self.main is None or (_is_seed(page) and not _is_seed(self.main)):
                 self.main = page
@@ -198,10 +197,10 @@ class _PageList:
             )
 
 
-def _description(collection: Collection, pages: _PageList) -> dict[str, str]:
+def _description(collection: Collection, pages: _PageList, written: int) -> dict[str, str]:
     host = host_of(pages.main.url) if pages.main is not None else ""
     crawl = collection.summary().get("crawl")
-    text = f"{pages.count} HTML pages"
+    text = f"{written} HTML pages"
     if pages.main is not None:
         text += f", fetched from {_to_the_second(pages.first)} to {_to_the_second(pages.last)}"
     if isinstance(crawl, str):

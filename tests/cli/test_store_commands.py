@@ -5,15 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import plyvel
 import pytest
 from demo_site import expected
 
+from dhtcrawl.cli import export, fsck, verify
 from dhtcrawl.cli.places import CRAWLS_DIR, node_dir
 from dhtcrawl.cli.runtime import STORE_DIR, locked
 from dhtcrawl.config import CrawlSettings
@@ -350,3 +353,26 @@ def test_verify_finds_one_wrong_byte(copy: Path, here: Here) -> None:
     ended = here("verify", copy)
     assert ended.code == 1
     assert path.name in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "args", "told"),
+    [
+        (verify, ["verify"], r"[1-9]\d* pages, [1-9]\d* index lines, [1-9]\d* records read"),
+        (fsck, ["fsck", "--out"], r"[1-9]\d* tasks, [1-9]\d* pages, [1-9]\d* links checked"),
+        (export, ["export", "--format", "wacz"], r"[1-9]\d* pages written"),
+    ],
+)
+def test_what_takes_minutes_for_a_million_pages_shows_how_far_it_is(
+    module: ModuleType, args: list[str], told: str, copy: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = []
+
+    @contextmanager
+    def recorded(line: Callable[[], str]) -> Iterator[None]:
+        yield
+        lines.append(line())
+
+    monkeypatch.setattr(module, "shown", recorded)
+    assert here(*args, copy).code == 0
+    assert [re.fullmatch(told, line) is not None for line in lines] == [True]

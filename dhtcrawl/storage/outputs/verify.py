@@ -104,15 +104,15 @@ class VerifyReport:
             self.problems.append(f"{place}: {what}")
 
 
-def verify(out: Path) -> VerifyReport:
-    """Check the outputs under `out`.
+def verify(out: Path, report: VerifyReport | None = None) -> VerifyReport:
+    """Check the outputs under `out`; a `report` that is given grows meanwhile, for those who want to see how far it is.
 
     Raises:
         StorageError: `out` does not hold a crawl's outputs.
     """
     if not any((out / name).exists() for name in (ARCHIVE_DIR, PAGES_DIR, SUMMARY_FILE)):
         raise StorageError(f"{out} holds no crawl: name the directory that was given to --out")
-    report = VerifyReport()
+    report = VerifyReport() if report is None else report
     # The payloads and records that pages and index lines name are marked first, and unmarked
     # as the archive is read; those that stay marked are then looked up again for the report.
     payloads = _read_pages(out, report)

@@ -58,9 +58,14 @@ class Findings:
             self.problems.append(problem)
 
 
-def check(txn: Txn, crawl: bytes, spec: CrawlSpec, archive: Directory | None) -> Findings:
-    """Check every record of a crawl against the others; `archive` None leaves the files out."""
-    findings = Findings()
+def check(
+    txn: Txn, crawl: bytes, spec: CrawlSpec, archive: Directory | None, findings: Findings | None = None
+) -> Findings:
+    """Check every record of a crawl against the others; `archive` None leaves the files out.
+
+    `findings` that are given grow meanwhile, for those who want to see how far it is.
+    """
+    findings = Findings() if findings is None else findings
     node = catalog.swarm_node(txn)
     _check_tasks(txn, crawl, spec, node, findings)
     _check_queues(txn, crawl, findings)
