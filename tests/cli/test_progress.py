@@ -45,9 +45,10 @@ async def crawl_shown(max_pages: int) -> None:
         record = await node.create_crawl(make_spec(["http://a.test/"], config.crawl))
         running = await node.prepare(record, OutputDirs.in_memory(), disk_used=never)
         with CrawlProgress(running, resumed=False, sync=True) as progress:
-            ticking = asyncio.create_task(progress.tick())
-            await running.run()
-            ticking.cancel()
+            async with asyncio.TaskGroup() as group:
+                ticking = group.create_task(progress.tick())
+                await running.run()
+                ticking.cancel()
 
 
 def test_the_outputs_are_said_to_be_written_before_and_after_the_crawl(capsys: pytest.CaptureFixture[str]) -> None:
