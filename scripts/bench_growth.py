@@ -37,7 +37,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import benchmark
 import ended
 from growth_site import COUNT_BYTES, path_of
-from web_server import WebServer, free_port
+from loopback import free_port
+from web_server import WebServer
 
 from dhtcrawl.errors import Exit
 from dhtcrawl.storage.store import catalog, keys, tasks

@@ -34,11 +34,12 @@ from pathlib import Path
 
 import benchmark
 import ended
+from loopback import free_port
 from peer_bench import crawlers, measure, sites
 from peer_bench.crawlers import Crawler
 from peer_bench.report import STARTUP, TARGETS, US, Run, Runs, markdown, plot, rows_of
 from peer_bench.sites import Answers, Site, SiteServer
-from web_server import free_port, need_nginx
+from web_server import need_nginx
 
 SITES = ("generated", "cppreference", "postgresql")
 REAL = {

@@ -40,6 +40,7 @@ from typing import Any
 
 import plyvel
 import uvloop
+from loopback import free_address
 from peer_bench.sites import write_pages
 from web_server import serve_files
 
@@ -77,9 +78,9 @@ _HERTZ = os.sysconf("SC_CLK_TCK")
 class Node:
     """A `dhtcrawl join` process; one that is started again on its directory `listen`s where it did."""
 
-    def __init__(self, data_dir: Path, bootstrap: str | None, *options: str, listen: str = "127.0.0.1:0") -> None:
+    def __init__(self, data_dir: Path, bootstrap: str | None, *options: str, listen: str = "") -> None:
         argv = [sys.executable, "-m", "dhtcrawl", "join", "--json", "--data-dir", str(data_dir)]
-        argv += ["--listen", listen, "--admin", "127.0.0.1:0", *options]
+        argv += ["--listen", listen or free_address(), "--admin", "127.0.0.1:0", *options]
         argv += ["--bootstrap", bootstrap] if bootstrap else []
         env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
         self._log = data_dir.with_suffix(".log").open("ab")
@@ -87,7 +88,8 @@ class Node:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"bench: a node did not start; see {data_dir.with_suffix('.log')}")
+            said = data_dir.with_suffix(".log").read_text(errors="replace").splitlines()
+            raise SystemExit(f"bench: a node did not start: {said[-1] if said else 'it said nothing'}")
         said = json.loads(line)
         self.address, self.admin, self.id = said["address"], said["admin"], said["node"]
 

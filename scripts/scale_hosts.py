@@ -37,9 +37,9 @@ from typing import Any, Final, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from loopback import free_port
 from scale_nodes import RealSample, Trial, bytes_between, measure
 from scale_site import Hosts, ScaleSite
-from web_server import free_port
 
 from dhtcrawl.closed.secret import SECRET_BYTES, secret_text
 from dhtcrawl.errors import ConfigError

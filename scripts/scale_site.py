@@ -24,8 +24,9 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from loopback import free_port
 from policy_bench.slow_site import PAGE_BYTES, TOTALS_PATH, HttpConnection, links_of, response
-from web_server import WebServer, free_port
+from web_server import WebServer
 
 from dhtcrawl.units import Address, format_address
 

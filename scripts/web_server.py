@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from loopback import free_port
+
 # Debian keeps it out of an ordinary user's PATH.
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
 _MISSING = "nginx is missing: apt-get install nginx-light"
@@ -139,11 +141,3 @@ def serve_files(root: Path, home: Path) -> Iterator[WebServer]:
     argv = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(root)]
     with WebServer("http.server", argv, port, home / "error.log") as server:
         yield server
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -16,7 +16,7 @@ from pathlib import Path
 import bench_scale
 import pytest
 import scale_hosts
-from e2e.swarm import free_address
+from loopback import free_address
 from scale_hosts import HostReading, Inventory, NodeHost, command_of, parse_inventory, parse_reading, script_of
 from scale_site import Hosts
 

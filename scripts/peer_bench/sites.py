@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from web_server import Nginx, free_port
+from loopback import free_port
+from web_server import Nginx
 
 LINKS = 65
 LINKS_TO_OTHERS = 5

@@ -27,7 +27,8 @@ from typing import NamedTuple, cast
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from web_server import WebServer, free_port
+from loopback import free_port
+from web_server import WebServer
 
 LINKS, NEW = 65, 8
 PAGE_BYTES = 22_000

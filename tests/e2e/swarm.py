@@ -8,9 +8,7 @@ ports meanwhile: nobody else has its address.
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import shutil
 import signal
 import urllib.request
@@ -20,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from loopback import free_address
 
 from .crawler import Crawler, Outcome, Running
 from .deadline import until
@@ -31,14 +31,6 @@ ASK_EVERY_S = 0.05
 IN_FLIGHT = 4  # pages a node has under way at most: what its death may cost
 AT_ONCE = ["--concurrency", str(IN_FLIGHT), "--set", f"fetch.open_pages_max={IN_FLIGHT}"]
 CLEAN = {"complete": True, "lost": 0, "pages_missing": 0, "politeness_violations": 0}
-
-_ADDRESSES = itertools.count(1)
-
-
-def free_address() -> str:
-    """Any port of a loopback address that nobody else has (Linux answers to all of 127.0.0.0/8), as host:port."""
-    number = next(_ADDRESSES)
-    return f"127.{64 + os.getpid() % 128}.{number // 250 % 250}.{1 + number % 250}:0"
 
 
 class Node:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import plyvel
 import pytest
-from web_server import free_port
+from loopback import free_port
 
 from .crawler import Crawler, Outcome
 from .deadline import until

@@ -9,9 +9,11 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from loopback import free_address
+
 from .crawler import Crawler, Running
 from .deadline import until
-from .swarm import DEADLINE_S, free_address
+from .swarm import DEADLINE_S
 
 
 def joined(running: Running, nodes: int) -> list[dict[str, Any]]:

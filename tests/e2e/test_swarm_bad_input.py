@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from web_server import free_port
+from loopback import free_port
 
 from dhtcrawl.rpc.tasks import frame, signals
 from dhtcrawl.rpc.tasks.frame import Kind
