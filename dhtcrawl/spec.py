@@ -33,7 +33,7 @@ _CREDENTIALS = re.compile(r"(?:[A-Za-z]+:[/\\]*)?[^/\\?#]*@")
 # Settings of later versions stand in the spec only where they are not this: what a crawl was before, it still is.
 _SINCE: Final[dict[str, Any]] = {"copies": 1, "policy_options": [], "searches": {}, "rules": ""}
 # How far and how fast a crawl goes. It may be changed once the crawl has begun, since it does not say what a crawl is.
-CHANGEABLE: Final = ("delay_s", "max_pages", "size_limit_bytes", "time_limit_s")
+CHANGEABLE: Final = ("delay_s", "max_pages", "size_limit_bytes", "time_limit_s", "depth")
 # `localhost:8000` has a port, `mailto:me@example.org` a scheme.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")
 

@@ -35,7 +35,7 @@ from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.seeds import check_types, seed_options, spec_of
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.config import Config
-from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.crawl.budget import Stop, is_raised
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.node.single import Node, RunningCrawl
@@ -159,8 +159,11 @@ async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path, dirs: Outp
     for crawl in crawls:
         if not crawl.spec.is_like(spec):
             continue
-        if crawl.ended == COMPLETE:
-            raise UsageError(f"{out_dir} holds this crawl, complete; name another directory with --out to crawl anew")
+        if crawl.ended == COMPLETE and not is_raised(COMPLETE, crawl.settings, spec.settings):
+            deeper = ", or a higher --depth to go on" if crawl.settings.depth >= 0 else ""
+            raise UsageError(
+                f"{out_dir} holds this crawl, complete; name another directory with --out to crawl anew{deeper}"
+            )
         told = differs.changes_told(differs.plain(crawl.spec_now), spec)
         if told:
             Screen().say(f"other limits from here on: {told}")

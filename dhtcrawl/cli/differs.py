@@ -99,7 +99,7 @@ def _shown(value: object, name: str = "") -> str:
     """A value in few characters, printable on any terminal."""
     if isinstance(value, bool):
         text = "on" if value else "off"
-    elif value == 0 and name in CHANGEABLE and name != "delay_s":
+    elif value == (-1 if name == "depth" else 0) and name in CHANGEABLE and name != "delay_s":
         text = "none"
     else:
         text = " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -30,7 +30,7 @@ from dhtcrawl.cli.child import order_of
 from dhtcrawl.cli.children import Child, started
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.collected import tell_gathered
-from dhtcrawl.cli.earlier import holds_failed
+from dhtcrawl.cli.earlier import holds_failed, is_deeper
 from dhtcrawl.cli.ended_nodes import ended_nodes
 from dhtcrawl.cli.gather import gather
 from dhtcrawl.cli.main import fail, tell
@@ -73,12 +73,12 @@ def crawl_with(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: 
         DhtcrawlError: a node does not start, or sends nonsense.
     """
     raise_file_limit(config)  # here, where the option is known; the nodes inherit it
-    _check(nodes, nodes_dir(out), out)
+    _check(nodes, nodes_dir(out), out, spec)
     with started(nodes, closed=True) as children:
         return asyncio.run(_crawl(children, config, spec, out, as_json))
 
 
-def _check(nodes: int, base: Path, out: Path) -> None:
+def _check(nodes: int, base: Path, out: Path, spec: CrawlSpec) -> None:
     there = _nodes_in(base)
     if there and len(there) != nodes:
         remove_unbegun(out)
@@ -90,7 +90,8 @@ def _check(nodes: int, base: Path, out: Path) -> None:
         if (node_dir(out) / FILE_NAME).exists():
             raise UsageError(f"{out} holds a crawl by one node; leave out --nodes, or name another --out")
         if (node_dir(out) / STORE_DIR).exists() and not holds_failed(node_dir(out)):
-            raise UsageError(f"{out} holds another crawl, or this one complete; name another directory with --out")
+            way = ", or leave out --nodes: one node goes on to this --depth" if is_deeper(node_dir(out), spec) else ""
+            raise UsageError(f"{out} holds another crawl, or this one complete; name another directory with --out{way}")
         check_whole(out, node_dir(out))
 
 

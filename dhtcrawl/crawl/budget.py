@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import Exit
+from dhtcrawl.storage.store.crawl_record import COMPLETE
 from dhtcrawl.storage.store.records import SkipReason
 
 
@@ -37,10 +38,12 @@ LIMIT_OF: Final = {
 def is_raised(ended: str, before: CrawlSettings, after: CrawlSettings) -> bool:
     """Whether the limit that ended a crawl is higher `after`, or none; `ended` is the word of the end.
 
-    A disk limit is a node's own: each node looks again.
+    A disk limit is a node's own: each node looks again. A crawl that is complete is so within its depth.
     """
     if ended == Stop.DISK_LIMIT.word:
         return True
+    if ended == COMPLETE:
+        return 0 <= before.depth < after.depth or after.depth < 0 <= before.depth
     name = LIMIT_OF.get(ended)
     if name is None:
         return False

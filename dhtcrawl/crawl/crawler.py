@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 from dhtcrawl.config import FetchSettings
+from dhtcrawl.crawl import depth_change
 from dhtcrawl.crawl.budget import CrawlLimits, Stop
 from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.crawl.frontier import Job
@@ -119,7 +120,7 @@ class Crawl:
         crawl = parts.start.crawl_id
         self._refill = Refill(services, crawl, parts.frontier, parts.due, refilled=self._dispatch)
         finder = finder_of(parts.start.spec)
-        self._resends = Resends(services, crawl, parts.next_round, parts.discovery, finder, resent=self._dispatch)
+        self._resends = Resends(services, parts.start, parts.next_round, parts.discovery, finder, resent=self._dispatch)
         self._fetcher = Fetcher(services, parts.start.spec, parts, assignment)
         self._timer: asyncio.TimerHandle | None = None
         parts.changed.listen(self._dispatch)
@@ -364,6 +365,11 @@ class Crawl:
         """Queue the seeds, resume unfinished pages, and bring hosts with work into memory."""
         submit, alone = self._s.committer.submit, self._s.ports.ownership.alone
         crawl = self.parts.start.crawl_id
+        begun_depth = self.parts.start.begun_depth
+        if begun_depth is not None:
+            await depth_change.mark_owing(self._s, self.parts.start, begun_depth)
+            if alone:
+                await depth_change.open_again(self._s, self.parts.start)
         if alone:
             await self._seed()
         cursor = b""

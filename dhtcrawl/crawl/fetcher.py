@@ -13,6 +13,7 @@ from typing import Any
 
 from dhtcrawl.clock import iso8601
 from dhtcrawl.crawl.analysis import REDIRECTS, Analysis, LongPage, analyse
+from dhtcrawl.crawl.depth_change import reaches
 from dhtcrawl.crawl.frontier import Job
 from dhtcrawl.crawl.origins import log_hold
 from dhtcrawl.crawl.parts import CrawlParts
@@ -31,7 +32,7 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.standing import Cause, span
-from dhtcrawl.storage.store.records import SkipReason
+from dhtcrawl.storage.store.records import DEPTH_LIMIT, SkipReason
 from dhtcrawl.storage.store.tasks import FetchedPage, Queued
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 # times as long where it is made for that.
 INLINE_BYTES_MAX = 512 << 10
 BEYOND = "another node queued it, and no member knows it to be within the crawl's scope"
+TOO_DEEP = "the crawl's depth limit was lowered after it had been queued"
 NO_ROBOTS = "robots.txt answers with errors, so nothing may be fetched (RFC 9309, 2.3.1.4)"
 
 
@@ -57,6 +59,7 @@ class Fetcher:
         self._assignment = assignment
         fetch = services.config.fetch
         self._html_bytes_max = fetch.html_bytes_max
+        self._depth_limit = parts.start.depth_limit
         self._finder = finder_of(spec)
         self._requests = PageRequests.of(fetch, spec)
         self._scope_check = ScopeCheck(parts.scope, services.ports.record, services.clock.monotonic)
@@ -64,6 +67,10 @@ class Fetcher:
 
     async def run(self, job: Job) -> None:
         """Do one job: fetch a page or a robots.txt."""
+        if job.task is not None and not reaches(self._spec.settings.depth, job.task.depth):
+            self._s.hosts.clock(job.host).cancel()
+            self._drop(job, job.task, SkipReason.DEPTH, TOO_DEEP)
+            return
         # A crawl without other nodes has only links that it found itself.
         if not self._s.ports.ownership.alone and await self._is_beyond(job):
             return
@@ -93,11 +100,15 @@ class Fetcher:
                 self._s.hosts.step_back(job.host, now, now + AGAIN_S)
             self._frontier.finish(job, now)
         elif reason is not None and sure:
-            self._frontier.finish(job, now)
-            self._kill(job, job.task, reason, BEYOND)
+            self._drop(job, job.task, reason, BEYOND)
         else:
             self._again(job, job.task, now, now if reason is None else now + AGAIN_S, counts=False)
         return True
+
+    def _drop(self, job: Job, task: Queued, reason: str, detail: str) -> None:
+        """Give a task up for which no request was made."""
+        self._frontier.finish(job, self._s.clock.monotonic())
+        self._kill(job, task, reason, detail)
 
     def _beyond(self, job: Job) -> str | None:
         if job.task is not None:
@@ -226,7 +237,7 @@ class Fetcher:
             fields = {"crawl": self._parts.start.crawl_id.hex(), "url": task.url}
             log.debug("%s will not be fetched (%s): %s", task.url, reason, detail, extra=fields)
         self._assignment.killed(task.key)
-        self._parts.next_round.kill(Kill(job.host, task.key, reason, detail, job.attempt))
+        self._parts.next_round.kill(Kill(job.host, task.key, reason, detail, job.attempt, task.depth))
 
     async def _process(self, job: Job, task: Queued, exchange: Exchange) -> None:
         """Analyse a response and give the page and its links to the next round."""
@@ -267,6 +278,8 @@ class Fetcher:
             fields["query_charset"] = analysis.query_charset
         if analysis.records is not None:
             fields["records"] = analysis.records
+        if self._depth_limit is not None:
+            fields[DEPTH_LIMIT] = self._depth_limit
         alias = found.alias
         if task.seed and analysis.redirect is not None and not self._s.ports.ownership.alone:
             # All nodes must know the wider scope before one of them gets a link that only it covers.

@@ -236,6 +236,7 @@ class Intake:
         snapshot = ownership.snapshot(link.key for link in links)
         accepted = await self._submit_links(links, snapshot)
         self._start.counters.urls_seen += accepted.new
+        self._start.counters.add(accepted.reopened)
         changed = {key for key, _ in accepted.changed}
         known, doubtful = [link for link in links if link.key not in changed], list[Link]()
         if known and ownership.snapshot(link.key for link in links) != snapshot:
@@ -258,7 +259,7 @@ class Intake:
 
         def write(txn: Txn) -> tasks.Accepted:
             accepted = tasks.accept(txn, crawl, links, orders, depth_matters=depth_matters, safe=snapshot.mine)
-            counters.count(txn, crawl, {"urls_seen": accepted.new} if accepted.new else {})
+            counters.count(txn, crawl, {**accepted.reopened, **({"urls_seen": accepted.new} if accepted.new else {})})
             return accepted
 
         return self._s.committer.submit(write)

@@ -88,6 +88,10 @@ class _Progress:
             self._due.written(key)
         self._frontier.all_written(tasks, self._clock.monotonic())
 
+    def spared(self) -> None:
+        self._frontier.distrust(self._clock.monotonic())
+        self._changed()
+
     def expected(self, tasks: list[Queued]) -> None:
         self._due.expect(tasks)
 

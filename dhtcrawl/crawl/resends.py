@@ -10,7 +10,7 @@ from dhtcrawl.crawl import recovery
 from dhtcrawl.crawl.discovery import Discovery
 from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.record_finder import Finder
-from dhtcrawl.crawl.rounds import Relinked
+from dhtcrawl.crawl.rounds import CrawlStart, Relinked
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.archive.archive import Archive
@@ -25,7 +25,7 @@ class Resends:
     def __init__(
         self,
         services: Services,
-        crawl: bytes,
+        start: CrawlStart,
         next_round: NextRound,
         discovery: Discovery,
         finder: Finder | None,
@@ -33,7 +33,7 @@ class Resends:
     ) -> None:
         """`finder` is that of `record_finder`; `resent` is called after each page."""
         self._s = services
-        self._crawl = crawl
+        self._start = start
         self._pages = next_round.resends
         self._next = next_round
         self._discovery = discovery
@@ -53,7 +53,8 @@ class Resends:
                 self._added.clear()
                 await self._added.wait()
             html_bytes_max = self._s.config.fetch.html_bytes_max
-            read = partial(_read, crawl=self._crawl, key=key, archive=self._s.archive, html_bytes_max=html_bytes_max)
+            crawl = self._start.crawl_id
+            read = partial(_read, crawl=crawl, key=key, archive=self._s.archive, html_bytes_max=html_bytes_max)
             page = await self._s.committer.submit(read)
             if page is None:
                 # Only the page's link keys came, from a node that leaves or did not end it: the page's node sends them.
@@ -64,7 +65,7 @@ class Resends:
             find = None if self._finder is None else self._finder(page.task.url)
             look = partial(recovery.look_again, page, html_bytes_max, find, self._discovery.token)
             found = await recovery.links_of(page, await self._s.offload(look), self._discovery)
-            relinked = Relinked(found.link_keys, page.task.depth, found.skipped)
+            relinked = Relinked(found.link_keys, page.task.depth, found.skipped, self._start.depth_limit)
             self._next.send_again(key, found.links, relinked, found.under_way)
             self._pages.done()
             self._resent()

@@ -14,7 +14,7 @@ from dhtcrawl.crawl.rounds import Fetched, Kill, Round, RoundResult
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.store import counters, keys, outcomes, tasks
-from dhtcrawl.storage.store.records import Place, State, pack, unpack
+from dhtcrawl.storage.store.records import Place, SkipReason, State, pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage
 from dhtcrawl.storage.store.txn import Txn
@@ -75,8 +75,11 @@ class RoundTransaction(NamedTuple):
         for host, wait_s in round_.owed.items():
             tasks.owe(txn, self.crawl, host, wait_s)
         for page_key, found in round_.relinked.items():
-            noted = tasks.relink(txn, self.crawl, page_key, found.link_keys, found.depth, found.skipped)
-            self._skipped(result, noted)
+            linked = tasks.relink(
+                txn, self.crawl, page_key, found.link_keys, found.depth, found.skipped, found.depth_limit
+            )
+            result.counted["links"] += linked.links
+            self._skipped(result, linked.skipped)
 
     def _archive(self, txn: Txn, fetched: Fetched, settled: frozenset[bytes], result: RoundResult) -> None:
         place, digest = self.archive.append(fetched.item)
@@ -111,10 +114,12 @@ class RoundTransaction(NamedTuple):
         result.lines.append(page.fields)
 
     def _kill(self, txn: Txn, kill: Kill, result: RoundResult) -> None:
-        dead = tasks.kill(txn, self.crawl, kill.key, kill.reason, kill.detail, kill.attempt)
+        dead = tasks.kill(txn, self.crawl, kill.key, kill.reason, kill.detail, kill.attempt, kill.depth)
         if dead is not None:
             result.counted.update(counters.of_dead(kill.reason, kill.detail))
             result.over.append(TaskReplica(kill.key, dead))
+        elif kill.reason == SkipReason.DEPTH:
+            result.spared.append(kill.key)
 
     @staticmethod
     def _skipped(result: RoundResult, by_reason: Mapping[str, int]) -> None:
@@ -134,3 +139,4 @@ class RoundTransaction(NamedTuple):
         result.changed.extend(TaskReplica(*changed) for changed in accepted.changed)
         result.resend.extend(accepted.resend)
         result.counted["urls_seen"] += accepted.new
+        result.counted.update(accepted.reopened)

@@ -116,6 +116,8 @@ class RoundWriter:
             log.debug(text, count, len(round_.kills), len(round_.links), took_s, extra={"seconds": round(took_s, 6)})
         for step in self.state.written(round_, result):
             self._follow_up(step)
+        if result.spared:
+            self._listener.spared()
         if not self._next.overfull:
             self._room.set()
         if self._live.shown:

@@ -89,6 +89,8 @@ class CrawlCounters:
         for name, count in counted.items():
             if name in _NAMES:
                 setattr(self, name, getattr(self, name) + count)
+            elif is_of_release(name):
+                self.released[name] = self.released.get(name, 0) + count
         for kind, count in errors_by_kind(counted).items():
             self.kinds[kind] = self.kinds.get(kind, 0) + count
         for reason, count in skipped_by_reason(counted).items():
@@ -142,6 +144,13 @@ class CrawlStart(NamedTuple):
     counters: CrawlCounters
     aliases: list[str]
     owed: dict[str, float]  # seconds to leave hosts alone before the first request
+    begun_depth: int | None = None  # the depth limit that it began with, if that was ever changed
+
+    @property
+    def depth_limit(self) -> int | None:
+        """What is noted with a page: the limit within which its links are sent, -1: none; None where nothing is."""
+        limit = self.spec.settings.depth
+        return limit if limit >= 0 or self.begun_depth is not None else None
 
 
 @dataclass(eq=False, slots=True)
@@ -164,6 +173,7 @@ class Kill(NamedTuple):
     reason: str
     detail: str
     attempt: int
+    depth: int = 0  # that the task had, if it is given up for that
 
 
 class Relinked(NamedTuple):
@@ -172,6 +182,7 @@ class Relinked(NamedTuple):
     link_keys: bytes  # the task keys of its links
     depth: int  # the page's, for which they go out
     skipped: list[tuple[str, str]]
+    depth_limit: int | None = None  # of `CrawlStart`
 
 
 class Round(NamedTuple):
@@ -202,6 +213,7 @@ class RoundResult:
     changed: list[TaskReplica] = field(default_factory=list)  # new, or found at a smaller depth
     arrived: list[TaskReplica] = field(default_factory=list)
     over: list[TaskReplica] = field(default_factory=list)  # done or dead
+    spared: list[bytes] = field(default_factory=list)  # to be given up for their depths, but found at smaller ones
 
 
 class Listener(Protocol):
@@ -209,6 +221,10 @@ class Listener(Protocol):
 
     def written(self, tasks: list[tuple[str, bytes]]) -> None:
         """The outcomes of these tasks, by host and key, are in the store."""
+        ...
+
+    def spared(self) -> None:
+        """Tasks of the last `written` are in their queues after all."""
         ...
 
     def expected(self, tasks: list[Queued]) -> None:

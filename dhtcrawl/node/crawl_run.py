@@ -9,8 +9,9 @@ Crawl ──send──▶ LinkSender ──▶ owners       owners and backups �
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
@@ -26,7 +27,9 @@ from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.standing import FROZEN, OWED, Cause, Obstacle, first, without_time
 from dhtcrawl.storage.store.crawl_record import RUNNING, CrawlRecord
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
-from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.records import SkipReason
+from dhtcrawl.storage.store.replicas import End, TaskReplica
+from dhtcrawl.storage.store.tasks import is_too_deep
 from dhtcrawl.swarm.assignment.assignments import Assignments
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.bodies.copying import BodyCopies
@@ -42,6 +45,11 @@ from dhtcrawl.swarm.lifecycle.scope_growth import ScopeGrowth
 from dhtcrawl.swarm.membership.contact import LostContact
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.send_links import LinkSender
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.1
+LOOKS_MAX = 600  # what takes longer to end may be done again
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class AssignmentSide:
 
     @property
     def depth_matters(self) -> bool:
-        return self.state.record.spec.settings.depth >= 0
+        return self.state.record.settings.depth >= 0
 
     @property
     def leaving(self) -> bool:
@@ -192,7 +200,7 @@ class CrawlBoard:
         found = self.crawl.waiting
         if self._at_limit:
             found[FROZEN] = found.pop("queued")
-        if self.state.settled is not self.state.view or self.growth.busy:
+        if self.state.settled is not self.state.view or self.growth.busy or self.state.is_over:
             found["repair"] = 1
         return found | {
             "links": found.get("links", 0) + self.links.busy,
@@ -243,6 +251,7 @@ class CrawlRun:
     board: CrawlBoard
     timer: SiteTimer
     coordinator: Coordinator
+    anew: asyncio.Event = field(default_factory=asyncio.Event)  # the run is to end, and another one to begin
 
     # What others ask
 
@@ -262,7 +271,7 @@ class CrawlRun:
     @property
     def depth_matters(self) -> bool:
         """Whether a smaller depth of a page may bring further links into scope."""
-        return self.state.record.spec.settings.depth >= 0
+        return self.state.record.settings.depth >= 0
 
     def record(self) -> CrawlRecord:
         """The crawl's record as this node has it."""
@@ -275,11 +284,16 @@ class CrawlRun:
     def heard(self, found: Sequence[TaskReplica]) -> None:
         """Records came from another node: tasks in them that are over are assigned to no node any more."""
         self.assignments.ended.heard(found)
+        if self.state.record.begun_depth is not None and any(is_too_deep(record.task) for record in found):
+            self.growth.look()  # another node may have had another limit
 
-    def buried(self, keys: Sequence[bytes]) -> None:
+    def buried(self, ends: Sequence[End]) -> None:
         """Note tasks that are over: their owners know them, so links to them need not be sent again."""
+        keys = [end.key for end in ends]
         self.intake.known_to_owner(keys)
         self.assignments.ended.over(keys)
+        if self.state.record.begun_depth is not None and any(end.reason == SkipReason.DEPTH for end in ends):
+            self.growth.look()
 
     def in_flight(self, key: bytes) -> bool:
         """Whether a task is being fetched here, or its owner lacks the outcome; then its record must stay."""
@@ -318,17 +332,20 @@ class CrawlRun:
         self.parts.intake.view_changed(now.bits)
         # Pages that this node has come to own may have their bodies at a node that is gone.
         self.bodies.view_changed(ours=now.bits != before.bits)
-        if now.bits != before.bits and self.state.record.aliases:
+        grows = self.state.record.aliases or self.state.record.begun_depth is not None
+        if now.bits != before.bits and grows:
             self.growth.look()
         self.assignments.view_changed()
 
-    def changed(self, record: CrawlRecord) -> None:
-        """The crawl's record has changed."""
+    def changed(self, record: CrawlRecord) -> bool:
+        """The crawl's record has changed; whether the run ends for that: the crawl has ended, or begins anew here."""
         if record.heirs != self.state.record.heirs:
             self.copying.holders_changed()
         if record.changes != self.state.record.changes:
             self.parts.origins.change(record.settings)
         grown = record.aliases != self.state.record.aliases
+        if record.settings.depth != self.parts.start.spec.settings.depth:
+            self._begin_anew()
         self.state.record = record
         self.participants.changed(record)
         self.crawl.learn_aliases(record.aliases)
@@ -340,6 +357,29 @@ class CrawlRun:
             self.crawl.finish()
         else:
             self.parts.changed()
+        return bool(record.ended) or self.state.is_over
+
+    def _begin_anew(self) -> None:
+        """Start nothing more, and end this run: another depth limit asks what a run does as it begins."""
+        if self.state.is_over:
+            return
+        self.state.is_over = True
+        self.assignments.stop()
+        self.anew.set()
+        crawl = self.state.record.crawl_id.hex()
+        log.info("crawl %s begins anew here: its depth limit has changed", crawl[:12], extra={"crawl": crawl})
+
+    async def _end_once_drained(self) -> None:
+        """Interrupt the run once it is to begin anew, and nothing is under way that the next run would not know of.
+
+        That is above all which tasks other nodes have of ours, and we of theirs.
+        """
+        await self.anew.wait()
+        for _ in range(LOOKS_MAX):
+            if not (self.draining or self.assignments.waiting):
+                break
+            await asyncio.sleep(LOOK_EVERY_S)
+        self.interrupt()
 
     def hold(self, hold: bool) -> None:
         """Start nothing while `hold` is true."""
@@ -364,3 +404,4 @@ class CrawlRun:
             group.create_task(self.assignments.run())
             group.create_task(self.growth.run())
             group.create_task(self.coordinator.run())
+            group.create_task(self._end_once_drained())

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from dhtcrawl import __version__
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import Config, CrawlSettings
-from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.crawl.budget import Stop, is_raised
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.crawl.parts import build, first_round
 from dhtcrawl.crawl.ports import CrawlPorts
@@ -44,12 +44,20 @@ from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.committer import Committer, GroupRunner
 from dhtcrawl.storage.store.counters import Figures, put_counters
-from dhtcrawl.storage.store.crawl_record import CrawlRecord, new_record, signed, with_settings
+from dhtcrawl.storage.store.crawl_record import (
+    COMPLETE,
+    RUNNING,
+    CrawlRecord,
+    changed,
+    new_record,
+    signed,
+    with_settings,
+)
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.known_depths import DepthTable
 from dhtcrawl.storage.store.outcomes import end_of
 from dhtcrawl.storage.store.ownership import Test
-from dhtcrawl.storage.store.records import Task
+from dhtcrawl.storage.store.records import Task, pack
 from dhtcrawl.storage.store.txn import Engine, Txn
 
 FORGET_AT_ONCE = 10_000
@@ -114,11 +122,23 @@ class Node:
     async def change(self, record: CrawlRecord, settings: CrawlSettings) -> CrawlRecord:
         """Store that the limits and the delay of a crawl are those of `settings` from now on; the record since then.
 
+        One that is complete goes on where its depth limit is higher now, also at one node after it was of several.
+
         Raises:
             StorageError: the store cannot be written.
         """
-        after = signed(with_settings(record, settings), record, self.ports.key)
-        await self.committer.submit(lambda txn: catalog.put_crawl(txn, after))
+        after = with_settings(record, settings)
+        if record.ended == COMPLETE and is_raised(COMPLETE, record.settings, after.settings):
+            after = changed(after, RUNNING)
+        after = signed(after, record, self.ports.key)
+
+        def write(txn: Txn) -> None:
+            catalog.put_crawl(txn, after)
+            counted = keys.key(keys.COUNTERS, record.crawl_id)
+            if record.totals and txn.get(counted) is None:  # several nodes had it, each with counters of its own
+                txn.put(counted, pack(dict(record.totals)))
+
+        await self.committer.submit(write)
         return after
 
     async def forget(self, crawl_id: bytes, dirs: OutputDirs) -> int:
@@ -171,7 +191,9 @@ class Node:
         counters.pages_undercopied = undercopied
         self._use(archive, record)
         return RecoveredCrawl(
-            record, archive, CrawlStart(record.spec_now, record.crawl_id, counters, record.aliases, owed)
+            record,
+            archive,
+            CrawlStart(record.spec_now, record.crawl_id, counters, record.aliases, owed, record.begun_depth),
         )
 
     def services(self, recovered: RecoveredCrawl, ports: CrawlPorts, leases: Leases | None = None) -> Services:

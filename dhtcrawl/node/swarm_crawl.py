@@ -13,6 +13,7 @@ from functools import partial
 
 from dhtcrawl.config import SwarmSettings
 from dhtcrawl.crawl.crawler import Crawl
+from dhtcrawl.crawl.depth_change import reaches
 from dhtcrawl.crawl.parts import CrawlParts, build, first_round
 from dhtcrawl.crawl.ports import CrawlPorts
 from dhtcrawl.crawl.site_timer import SiteTimer
@@ -26,7 +27,7 @@ from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.storage.archive.names import first_number
 from dhtcrawl.storage.outputs.outputs import LivePages, OutputDirs
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
-from dhtcrawl.storage.store.given_up import OpenedAgain
+from dhtcrawl.storage.store.given_up import GivenUp, OpenedAgain
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.swarm.assignment.assignments import Assignments, AssignmentServices
 from dhtcrawl.swarm.assignment.assignments import build as build_assignments
@@ -158,7 +159,7 @@ async def compose(
     growth = ScopeGrowth(
         node.committer,
         record.crawl_id,
-        parts.scope,
+        partial(_reaches, parts),
         given.ownership.snapshot,
         partial(_reached, shared.replicator, record.crawl_id, parts),
     )
@@ -236,7 +237,7 @@ def _given(shared: Shared, record: CrawlRecord, policy: Guard | None, pages: int
 
 
 def _assignments(shared: Shared, given: _Given, parts: CrawlParts, timer: SiteTimer) -> Assignments:
-    node, settings = shared.node, given.record.spec.settings
+    node, settings = shared.node, given.record.settings
     services = AssignmentServices(
         shared.peers,
         node.ports.clock,
@@ -273,8 +274,13 @@ def _opened(replicator: Replicator, crawl: bytes, parts: CrawlParts, opened: lis
         replicator.keep(crawl, opened, partial(parts.intake.merged, merged))
 
 
+def _reaches(parts: CrawlParts, task: GivenUp) -> bool:
+    """Whether scope and depth limit let a task be fetched by now."""
+    return parts.scope.rules_out(task.url) is None and reaches(parts.start.spec.settings.depth, task.depth)
+
+
 def _reached(replicator: Replicator, crawl: bytes, parts: CrawlParts, again: OpenedAgain) -> None:
-    """Queue tasks that the scope reaches by now once their backups know of it."""
+    """Queue tasks that the crawl reaches by now once their backups know of it."""
     parts.counters.heard(again.counted)
     replicator.keep(crawl, again.opened, partial(parts.intake.merged, again.merged))
 

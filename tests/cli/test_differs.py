@@ -24,7 +24,7 @@ def refused(
 @pytest.mark.parametrize(
     ("begun", "now", "told"),
     [
-        ({"depth": 10}, {"depth": 20}, "--depth was 10, not 20"),
+        ({"copies": 1}, {"copies": 2}, "--copies was 1, not 2"),
         ({"allow_private": True}, {}, "--allow-private was on, not off"),
         ({"include": ("a", "b")}, {}, "--include was a b, not empty"),
         ({"contact": "\x1b[31mé"}, {}, "--contact was "),
@@ -42,11 +42,11 @@ def test_an_option_that_differs_is_named_with_both_values(
 
 def test_a_crawl_is_like_another_whatever_its_limits_and_what_changes_is_told() -> None:
     begun = differs.plain(make_spec(["a.example"], CrawlSettings(max_pages=10, delay_s=1.0)))
-    wanted = make_spec(["a.example"], CrawlSettings(time_limit_s=60.0, delay_s=0.0))
+    wanted = make_spec(["a.example"], CrawlSettings(time_limit_s=60.0, delay_s=0.0, depth=0))
     assert differs.is_like(begun, wanted)
-    assert differs.changes(begun, wanted) == {"delay_s": 0.0, "max_pages": 0, "time_limit_s": 60.0}
+    assert differs.changes(begun, wanted) == {"delay_s": 0.0, "max_pages": 0, "time_limit_s": 60.0, "depth": 0}
     assert differs.changes_told(begun, wanted) == (
-        "--delay was 1.0, is 0.0, --max-pages was 10, is none, --time-limit was none, is 60.0"
+        "--delay was 1.0, is 0.0, --max-pages was 10, is none, --time-limit was none, is 60.0, --depth was none, is 0"
     )
     assert differs.settings_of(begun, wanted) == CrawlSettings(max_pages=10, delay_s=1.0)
     assert differs.changes_told(begun, make_spec(["a.example"], CrawlSettings(max_pages=10))) == ""
@@ -56,7 +56,7 @@ def test_a_crawl_is_like_another_whatever_its_limits_and_what_changes_is_told() 
 def test_a_crawl_of_other_seeds_or_options_is_not_like_it(seeds: list[str]) -> None:
     begun = differs.plain(make_spec(["a.example"], CrawlSettings()))
     assert not differs.is_like(begun, make_spec(seeds, CrawlSettings()))
-    assert not differs.is_like(begun, make_spec(["a.example"], CrawlSettings(depth=1)))
+    assert not differs.is_like(begun, make_spec(["a.example"], CrawlSettings(copies=2)))
     assert not differs.is_like(differs.told(None), make_spec(["a.example"], CrawlSettings()))
 
 
@@ -68,7 +68,7 @@ def test_other_seeds_are_named_and_long_lists_are_cut() -> None:
 
 
 def test_of_many_differences_three_are_told_and_the_rest_counted() -> None:
-    message = refused({}, {"depth": 1, "scope": "any", "contact": "x", "copies": 4, "key": "host"})
+    message = refused({}, {"user_agent": "me", "scope": "any", "contact": "x", "copies": 4, "key": "host"})
     assert message.count(" was ") == 3
     assert " and 2 more;" in message
 

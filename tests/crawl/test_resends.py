@@ -30,7 +30,7 @@ async def resend(world: SmallWeb, page: bytes) -> int:
         nonlocal times
         times += 1
 
-    resends = Resends(world.services, CRAWL, world.parts.next_round, world.parts.discovery, None, resent)
+    resends = Resends(world.services, world.parts.start, world.parts.next_round, world.parts.discovery, None, resent)
     running = asyncio.create_task(resends.run())
     world.parts.next_round.resend([page])
     assert world.parts.next_round.resends.pending == 1

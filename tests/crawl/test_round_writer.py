@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from harness.bench import Bench
 from storage.stores import CRAWL, SPEC
 
@@ -18,10 +19,10 @@ from dhtcrawl.crawl.outbox import Outbox
 from dhtcrawl.crawl.resend_queue import ResendQueue
 from dhtcrawl.crawl.round_transaction import RoundTransaction
 from dhtcrawl.crawl.round_writer import RoundWriter
-from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Relinked
+from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Kill, Relinked
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.ownership import NOTHING
-from dhtcrawl.storage.store.records import Place, State, Task, unpack_task
+from dhtcrawl.storage.store.records import Place, SkipReason, State, Task, unpack_task
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage, Link
 
@@ -57,7 +58,11 @@ class RoundBench(Bench):
             archive=SimpleNamespace(append=lambda item: (place, "sha1:0")),
         )
         nothing: Callable[..., None] = lambda *_: None  # noqa: E731
-        listener: Any = SimpleNamespace(written=nothing, expected=nothing, queued=nothing, settled=nothing)
+        self.told: list[str] = []  # what matters of what the listener hears, in its order
+        listener: Any = SimpleNamespace(
+            written=lambda _: self.told.append("written"), spared=lambda: self.told.append("spared"),
+            expected=nothing, queued=nothing, settled=nothing,
+        )  # fmt: skip
         self.next = NextRound(Outbox(depth_matters=True), CopyBarrier(copies - 1), [], ResendQueue())
         self.writer = RoundWriter(
             services,
@@ -195,3 +200,19 @@ async def test_a_page_whose_links_are_acked_before_it_is_written_is_done_after_i
         await a_moment()
         assert world.is_done
         assert [copy.task.state for copy in world.buried] == [State.DONE] * 2
+
+
+@pytest.mark.parametrize(("found_at", "spared"), [(3, False), (2, True)])
+async def test_a_task_beyond_a_lowered_limit_stays_if_a_shorter_way_to_it_came_meanwhile(
+    found_at: int, spared: bool
+) -> None:
+    async with a_world() as world:
+        url = "http://a/deep"
+        known = Task(url, found_at, 1, "")
+        world.engine.write({keys.TASK + CRAWL + SPEC.key_of(url): known.pack()}, sync=False)
+        world.next.kill(Kill("a", SPEC.key_of(url), SkipReason.DEPTH, "", 0, depth=3))
+        await asyncio.sleep(1)
+        value = world.engine.get(keys.TASK + CRAWL + SPEC.key_of(url))
+        assert value is not None
+        assert unpack_task(value).state is (State.PENDING if spared else State.DEAD)
+        assert world.told == ["written", *["spared"] * spared], "so that it is read from its queue once more"

@@ -45,6 +45,46 @@ def test_a_crawl_of_several_processes_goes_on_when_its_limit_is_raised(
     crawler.check(outputs.out)
 
 
+def test_a_complete_crawl_of_several_processes_goes_deeper_with_one(
+    stub: StubServer, crawler: Crawler, outputs: Outputs
+) -> None:
+    seed = tree(stub).url + "/"
+    command = ["crawl", seed, "--allow-private", "--delay", "0", "--json", "--out", str(outputs.out)]
+    some = crawler.run(*command, "--depth", "1", "--nodes", "2").ended_with(0).summary
+    assert (some["pages"], some["skipped"]) == (31, {"depth": 30})
+    refused = crawler.run(*command, "--nodes", "2").ended_with(2).one_line()
+    assert refused.endswith("leave out --nodes: one node goes on to this --depth")
+    assert "leave out --nodes" not in crawler.run(*command, "--depth", "1", "--nodes", "2").ended_with(2).one_line()
+    whole = crawler.run(*command).ended_with(0)
+    assert "other limits from here on: --depth was 1, is none" in whole.stderr
+    assert (whole.summary["crawl"], whole.summary["fetches"], whole.summary["links"]) == (some["crawl"], PAGES, 120)
+    assert_whole(stub, whole.summary)
+    crawler.check(outputs.out)
+
+
+def test_a_swarms_complete_crawl_goes_deeper_by_resume(
+    stub: StubServer, crawler: Crawler, outputs: Outputs, tmp_path: Path
+) -> None:
+    seed = tree(stub).url + "/"
+    with Swarm(tmp_path / "swarm") as swarm:
+        first, _ = swarm.start(2)
+        swarm.meet()
+        out = ["--out", str(outputs.out), "--json", "--admin", first.admin]
+        submit = ["submit", seed, "--allow-private", "--delay", "0", "--depth", "1", "--wait", *out]
+        some = crawler.run(*submit).ended_with(0).summary
+        assert (some["pages"], some["complete"]) == (31, True)
+        resume = ["resume", some["crawl"][:12], "--admin", first.admin, "--depth"]
+        assert "has ended: complete" in crawler.run(*resume, "1").ended_with(2).one_line()
+        crawler.run(*resume, "2").ended_with(0)
+        shown = f"crawls/{some['crawl']}"
+        until(lambda: first.ask(shown)["ended"] == "complete", "it is two links deep", DEADLINE_S, ASK_EVERY_S)
+        whole = crawler.run("gather", some["crawl"][:12], *out).ended_with(0).summary
+        assert_whole(stub, whole)
+        assert whole["skipped"] == {}
+        crawler.check(outputs.out)
+        swarm.check()
+
+
 def test_a_swarms_crawl_goes_on_by_resume_and_every_node_acts_by_what_was_changed(
     stub: StubServer, crawler: Crawler, outputs: Outputs, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def all_left(*said: tuple[str, str]) -> dict[str, bytes]:
 HEX_IDS = st.sampled_from([digit * 40 for digit in "0123456789abcdef"])
 
 COUNTS, TIMES = st.sampled_from([0, 1, 127, 128, 2**63 - 1]), st.sampled_from([0.0, 0.5, 60.0])
+DEPTHS = st.sampled_from([None, -1, 0, 3, 2**63 - 1])
 RECORDS = st.builds(
     CrawlRecord,
     st.just(RECORD.crawl_id),
@@ -87,7 +88,9 @@ RECORDS = st.builds(
     st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([b"\x01", b"\x02"]), max_size=4),
     st.one_of(
         st.none(),
-        st.builds(SettingChanges, st.sampled_from([1, 2, 127, 128, 65_536]), TIMES, COUNTS, COUNTS, TIMES, st.none()),
+        st.builds(
+            SettingChanges, st.sampled_from([1, 2, 127, 128, 65_536]), TIMES, COUNTS, COUNTS, TIMES, DEPTHS, st.none()
+        ),
     ),
     bequests=st.lists(st.builds(left, HEX_IDS, HEX_IDS, st.integers(0, 3)), max_size=3).map(
         lambda said: dict(ChainMap(*said))
@@ -446,6 +449,8 @@ def test_a_node_that_does_not_know_of_changes_has_the_same_digest_and_hands_them
     [
         7, [], [1, 0.0, 0, 0], [0, 0.0, 0, 0, 0.0], [1, 0, 0, 0, 0.0], [1, -0.5, 0, 0, 0.0], [1, 0.0, 2**63, 0, 0.0],
         [1, 0.0, True, 0, 0.0], [1, float("nan"), 0, 0, 0.0], [1, 0.0, 0, 0, float("inf")], [2**60, 0.0, 0, 0, 0.0],
+        [1, 0.0, 0, 0, 0.0, -2], [1, 0.0, 0, 0, 0.0, 2**63], [1, 0.0, 0, 0, 0.0, 2.0], [1, 0.0, 0, 0, 0.0, True],
+        [1, 0.0, 0, 0, 0.0, 2, 2], [1, 0.0, 0, 0, 0.0, None, None],
     ],
 )  # fmt: skip
 def test_changes_that_nobody_could_have_made_are_refused(value: object) -> None:

@@ -100,6 +100,19 @@ def test_a_dead_task_stays_dead_on_a_shorter_way(store: Store) -> None:
     assert (store.task(A).state, store.task(A).depth, marked(store)) == (State.DEAD, 1, [])
 
 
+def test_a_task_that_died_beyond_a_depth_limit_is_opened_again_on_a_shorter_way(store: Store) -> None:
+    store.accept(link(A, 3))
+    store.kill(A, "depth")
+    assert store.accept(link(A, 3))[:3] == ([], [], 0)
+    assert store.task(A).state == State.DEAD
+    accepted = store.accept(link(A, 2))
+    assert [(task.depth, task.url) for task in accepted.queued] == [(2, A)]
+    assert accepted.reopened == {"released_dead": 1, "released_skipped_depth": 1}
+    task = store.task(A)
+    assert (task.state, task.depth, task.gen, task.attempt, task.reason) == (State.PENDING, 2, 1, 0, "")
+    assert (queue(store), store.fsck().problems) == (accepted.queued, [])
+
+
 # fetched, settle, kill
 
 

@@ -79,8 +79,9 @@ class FakeRun:
     def record(self) -> CrawlRecord:
         return self._record
 
-    def changed(self, known: CrawlRecord) -> None:
+    def changed(self, known: CrawlRecord) -> bool:
         self._record = known
+        return bool(known.ended)
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None

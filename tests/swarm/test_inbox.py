@@ -25,7 +25,7 @@ from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.ownership import EVERYTHING, OwnershipSnapshot
 from dhtcrawl.storage.store.records import Place, State, pack, unpack_task
-from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.storage.store.replicas import End, Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.doubts import AGAIN_S, CrawlKnowledge, Doubts
@@ -79,8 +79,8 @@ class FakeRun:
     def heard(self, found: Sequence[TaskReplica]) -> None:
         self.states += [self.state_of(each.key) for each in found]
 
-    def buried(self, keys: Sequence[bytes]) -> None:
-        self.over += keys
+    def buried(self, ends: Sequence[End]) -> None:
+        self.over += [end.key for end in ends]
 
     def told_on(self, keys: Iterable[bytes]) -> frozenset[bytes]:
         return frozenset(self.owned(keys)) if self.joins else frozenset()

@@ -15,7 +15,7 @@ from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import placement, url_key
 from dhtcrawl.rpc.tasks.messages import Ack, StoreBackup
 from dhtcrawl.storage.store import given_up, keys
-from dhtcrawl.storage.store.given_up import OpenedAgain
+from dhtcrawl.storage.store.given_up import GivenUp, OpenedAgain
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
 from dhtcrawl.storage.store.replicas import TaskReplica
@@ -40,7 +40,10 @@ class GrowthBench(Bench):
         self.opened: list[TaskReplica] = []
         self.queued: list[str] = []
         snapshot = OwnershipSnapshot(self.mine.__contains__)
-        self.growth = ScopeGrowth(self.committer, CRAWL, self.scope, lambda _=None: snapshot, self._opened)
+        self.growth = ScopeGrowth(self.committer, CRAWL, self._reaches, lambda _=None: snapshot, self._opened)
+
+    def _reaches(self, task: GivenUp) -> bool:
+        return self.scope.rules_out(task.url) is None
 
     def _opened(self, again: OpenedAgain) -> None:
         self.opened += again.opened

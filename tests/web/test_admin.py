@@ -158,7 +158,7 @@ async def test_a_crawl_is_resumed_with_other_limits(node: FakeNode) -> None:
         ("resume", b"no JSON", "is no JSON"),
         ("resume", b"[]", "is no JSON object"),
         ("resume", b'{"settings": 7}', "is no JSON object"),
-        ("resume", b'{"settings": {"depth": 3}}', "depth cannot change in a crawl that has begun"),
+        ("resume", b'{"settings": {"copies": 3}}', "copies cannot change in a crawl that has begun"),
         ("resume", b'{"settings": {"max_pages": -1}}', "use 0 or more"),
         ("resume", b'{"settings": {}, "max_pages": 9}', "'max_pages' is no field of this; there are settings"),
         ("pause", b'{"settings": {}}', "pause takes no body"),

@@ -32,7 +32,16 @@ from dhtcrawl.storage.outputs.sorting import Sorter
 from dhtcrawl.storage.outputs.stored_records import stored_records
 from dhtcrawl.storage.store import keys, outcomes
 from dhtcrawl.storage.store.files import AppendFile, Directory, DiskDirectory, MemoryDirectory
-from dhtcrawl.storage.store.records import Place, SkippedLink, SkipReason, State, shown_task, unpack, unpack_task
+from dhtcrawl.storage.store.records import (
+    DEPTH_LIMIT,
+    Place,
+    SkippedLink,
+    SkipReason,
+    State,
+    shown_task,
+    unpack,
+    unpack_task,
+)
 from dhtcrawl.storage.store.tasks import link_keys_of
 from dhtcrawl.storage.store.txn import Txn
 
@@ -51,7 +60,7 @@ OUTPUT_FILES = (
 )
 KNOWN_KEYS_MAX = 50_000  # that the audit of links remembers; some 5 MB
 # Fields of a page record for the index, for gathering and for sending links again, not for pages.jsonl.
-_HIDDEN = frozenset(("place", "mime", "copy", "query_charset", "records"))
+_HIDDEN = frozenset(("place", "mime", "copy", "query_charset", "records", DEPTH_LIMIT))
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 

@@ -166,6 +166,11 @@ class CrawlRecord:
         return replace(self.spec, settings=self.settings)
 
     @property
+    def begun_depth(self) -> int | None:
+        """The depth limit that it began with, if that was ever changed; else None."""
+        return None if self.changes is None or self.changes.depth is None else self.spec.settings.depth
+
+    @property
     def state_said(self) -> list[Any]:
         """What the maker of this version of the state signs."""
         return [self.version, self.state, self.cause, self.ended, sorted(map(list, self.totals.items()))]
@@ -183,7 +188,7 @@ class CrawlRecord:
     @property
     def depth_matters(self) -> bool:
         """Whether a smaller depth of a page may bring further links into scope: there is a limit, and work left."""
-        return not self.ended and self.spec.settings.depth >= 0
+        return not self.ended and self.settings.depth >= 0
 
 
 def new_record(spec: CrawlSpec, salt: bytes, key: NodeKey) -> CrawlRecord:
@@ -222,7 +227,7 @@ def changed(
 
 def with_settings(record: CrawlRecord, settings: CrawlSettings) -> CrawlRecord:
     """The record once the settings that may change are those of `settings`; the same object if nothing changes."""
-    after = next_changes(record.changes, settings)
+    after = next_changes(record.changes, record.spec.settings, settings)
     return record if after.applied(record.settings) == record.settings else replace(record, changes=after)
 
 
@@ -249,7 +254,7 @@ def said_again(record: CrawlRecord, other: CrawlRecord) -> CrawlRecord:
     theirs, ours = other.changes, record.changes
     if theirs is not None and later_changes(theirs, ours) != ours:
         version = theirs.version + 1
-        ours = next_changes(None, record.settings) if ours is None else ours
+        ours = next_changes(None, record.spec.settings, record.settings) if ours is None else ours
         record = replace(record, changes=ours._replace(version=version, maker=None))
     return record
 

@@ -1,10 +1,11 @@
 """Lists tasks that were given up as failed or recalled, so that a user may have them tried again or dropped.
 
-    given_up     the tasks of a part of the store, with their failures
-    release      a new generation, from `pending` on
-    drop         off the list, for good: a new generation that is dead for another reason
-    died_beyond  in place of those that failed, those that died beyond the crawl's scope
-    reach        a new generation of these
+    given_up       the tasks of a part of the store, with their failures
+    release        a new generation, from `pending` on
+    drop           off the list, for good: a new generation that is dead for another reason
+    died_beyond    in place of those that failed, those that died beyond the crawl's scope or its depth limit
+    died_too_deep  of these, those beyond its depth limit
+    reach          a new generation of these
 
 The list is Yu et al.'s (2014) manual queue. It takes a scan, since a crawl that runs
 well does not need it. All functions take a `Txn` and run on the committer's thread.
@@ -22,9 +23,10 @@ from dhtcrawl.storage.store import counters, keys, replicas
 from dhtcrawl.storage.store.ownership import Test
 from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
-from dhtcrawl.storage.store.tasks import get_task
+from dhtcrawl.storage.store.tasks import get_task, is_too_deep
 from dhtcrawl.storage.store.txn import Txn
 
+_BEYOND = (SkipReason.OUT_OF_SCOPE, SkipReason.EXCLUDED, SkipReason.DEPTH)
 MANUAL = (SkipReason.FAILED, SkipReason.RECALLED)  # why a task is for a person to decide about
 
 
@@ -44,8 +46,8 @@ def is_given_up(task: Task) -> bool:
 
 
 def is_beyond(task: Task) -> bool:
-    """Whether a task is dead because the crawl's scope did not reach it."""
-    return task.state == State.DEAD and task.reason in (SkipReason.OUT_OF_SCOPE, SkipReason.EXCLUDED)
+    """Whether a task is dead because the crawl's scope or its depth limit did not reach it."""
+    return task.state == State.DEAD and task.reason in _BEYOND
 
 
 def _listed(
@@ -71,6 +73,7 @@ def _listed(
 
 given_up = partial(_listed, when=is_given_up)
 died_beyond = partial(_listed, when=is_beyond)
+died_too_deep = partial(_listed, when=is_too_deep)
 
 
 class OpenedAgain(NamedTuple):

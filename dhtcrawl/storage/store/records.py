@@ -42,6 +42,8 @@ _VERSION = bytes([VALUE_VERSION])
 _packed: Callable[[object], bytes] = msgpack.Packer().pack
 # The letter before the number of an archive file that holds copies of other nodes' bodies.
 COPIES = "c"
+# The field of a page record, and of no output, with the depth limit within which the page's links were sent; -1: none.
+DEPTH_LIMIT = "depth_limit"
 # How many nodes that fetched a page, besides the one that has it, are kept: those with the smallest ids.
 OTHERS_MAX = 40
 _PLAIN = 12  # fields of a stored task without additions, which would be the next two: `others` and the tail

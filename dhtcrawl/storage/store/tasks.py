@@ -13,6 +13,7 @@ raise `StorageError` if it is damaged and `StoreTooNew` if a later version wrote
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain, islice
@@ -20,12 +21,14 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from dhtcrawl.keyspace import host_key, url_key
-from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store import counters, keys
 from dhtcrawl.storage.store.records import (
+    DEPTH_LIMIT,
     NO_ADDITIONS,
     Additions,
     Place,
     SkippedLink,
+    SkipReason,
     State,
     Task,
     fetched_again,
@@ -63,7 +66,7 @@ class Queued(NamedTuple):
 
 _KEYS_AT_ONCE = 16
 
-NONE_SKIPPED: Final[Mapping[str, int]] = MappingProxyType({})
+NONE_COUNTED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Accepted(NamedTuple):
@@ -73,6 +76,7 @@ class Accepted(NamedTuple):
     resend: list[bytes]  # fetched before at a greater depth: their links must go out again
     new: int
     changed: list[tuple[bytes, Task]]  # keys and records that the backups must have before the links are acked
+    reopened: Mapping[str, int] = NONE_COUNTED  # what is counted for tasks that were dead, by names of `counters`
 
 
 class FetchedPage(NamedTuple):
@@ -83,6 +87,13 @@ class FetchedPage(NamedTuple):
     fields: dict[str, Any]  # the line of pages.jsonl, without place
     link_keys: bytes
     skipped: list[tuple[str, str]]  # (url, reason) of links not followed
+
+
+class Linked(NamedTuple):
+    """The result of writing the links of a page that was linked again."""
+
+    links: int  # so many more than before
+    skipped: Mapping[str, int]  # as of `Arrival`
 
 
 def accept(
@@ -115,7 +126,7 @@ def accept(
             arrivals.move(link, _task(txn, crawl, key))
         elif not safe(key) and key not in changed:
             changed[key] = _task(txn, crawl, key)
-    return Accepted(arrivals.queued, arrivals.resend, arrivals.new, list(changed.items()))
+    return Accepted(arrivals.queued, arrivals.resend, arrivals.new, list(changed.items()), arrivals.reopened)
 
 
 def seed(txn: Txn, crawl: bytes, links: Iterable[Link], orders: Iterator[int], tasks: int) -> int:
@@ -140,7 +151,7 @@ def _task(txn: Txn, crawl: bytes, key: bytes) -> Task:
 class _Arrivals:
     """What accepting a batch of links changes."""
 
-    __slots__ = ("_crawl", "_depth_matters", "_txn", "changed", "new", "queued", "resend")
+    __slots__ = ("_crawl", "_depth_matters", "_txn", "changed", "new", "queued", "reopened", "resend")
 
     def __init__(self, txn: Txn, crawl: bytes, *, depth_matters: bool) -> None:
         self._txn = txn
@@ -149,6 +160,7 @@ class _Arrivals:
         self.queued: list[Queued] = []
         self.resend: list[bytes] = []
         self.changed: dict[bytes, Task] = {}
+        self.reopened: Counter[str] = Counter()
         self.new = 0
 
     def add(self, link: Link, order: int) -> None:
@@ -170,9 +182,12 @@ class _Arrivals:
             seed=old.seed or link.seed,
             added=old.added.merge(link.added, old.others),
         )
+        if is_too_deep(old):  # before it was queued again the limit was lowered; this way may be within it
+            self.reopened += counters.of_change(old, None)
+            new = new._replace(state=State.PENDING, gen=old.gen + 1, attempt=0, reason="", detail="")
         self.changed[key] = new
         txn.put(record_key, new.pack())
-        if old.state == State.PENDING:
+        if new.state == State.PENDING:
             txn.delete(queue_key(self._crawl, key, old))
             self._enqueue(key, new)
             return
@@ -204,7 +219,7 @@ class Arrival(NamedTuple):
     task: Task  # the record as it is now
     again: bool  # the page had been fetched before: a refetch
     resend: bool  # a smaller depth was found while it was being fetched: its links must go out again
-    skipped: Mapping[str, int] = NONE_SKIPPED  # of its links, those that were noted as not followed, by reason
+    skipped: Mapping[str, int] = NONE_COUNTED  # of its links, those that were noted as not followed, by reason
 
 
 def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: int, *, settled: bool = False) -> Arrival:
@@ -248,20 +263,28 @@ def _earlier(txn: Txn, crawl: bytes, page: FetchedPage) -> Additions:
 
 
 def relink(
-    txn: Txn, crawl: bytes, key: bytes, link_keys: bytes, depth: int, skipped: Iterable[tuple[str, str]] = ()
-) -> Mapping[str, int]:
+    txn: Txn,
+    crawl: bytes,
+    key: bytes,
+    link_keys: bytes,
+    depth: int,
+    skipped: Iterable[tuple[str, str]] = (),
+    depth_limit: int | None = None,
+) -> Linked:
     """Write the link keys and the skipped links of a page that was found at a smaller depth, and for which depth.
 
-    A smaller one may have been found since: that its links went out for that as well is not said. Returns what `skip`
-    does.
+    A smaller one may have been found since: that its links went out for that as well is not said. With `depth_limit`
+    that is written, too.
     """
     page = get_page(txn, crawl, key)
     assert page is not None, "only a fetched page is linked again"
+    before = txn.get(keys.LINKS + crawl + key) or b""
     txn.put(keys.LINKS + crawl + key, link_keys)
     noted = skip(txn, crawl, skipped, page["url"])
-    if page["depth"] != depth:
-        txn.put(keys.PAGE + crawl + key, pack({**page, "depth": depth}))
-    return noted
+    said = {"depth": depth} if depth_limit is None else {"depth": depth, DEPTH_LIMIT: depth_limit}
+    if page | said != page:
+        txn.put(keys.PAGE + crawl + key, pack(page | said))
+    return Linked(max(0, len(link_keys) - len(before)) // len(key), noted)
 
 
 def settle(txn: Txn, crawl: bytes, key: bytes, *, depth_matters: bool = False) -> Task | None:
@@ -283,10 +306,13 @@ def settle(txn: Txn, crawl: bytes, key: bytes, *, depth_matters: bool = False) -
     return task
 
 
-def kill(txn: Txn, crawl: bytes, key: bytes, reason: str, detail: str, attempt: int) -> Task | None:
-    """Give a task up for `reason`; return the new record, or None if the task was over or is not here."""
+def kill(txn: Txn, crawl: bytes, key: bytes, reason: str, detail: str, attempt: int, depth: int = 0) -> Task | None:
+    """Give a task up for `reason`; return the new record, or None if the task was over or is not here.
+
+    One that is given up for its `depth` stays if a smaller one was found for it meanwhile.
+    """
     task = get_task(txn, crawl, key)
-    if task is None or task.state != State.PENDING:
+    if task is None or task.state != State.PENDING or (reason == SkipReason.DEPTH and task.depth < depth):
         return None  # without a record it was handed over to its owner, which will try for itself
     txn.delete(queue_key(crawl, key, task))
     dead = task._replace(state=State.DEAD, attempt=max(attempt, task.attempt), reason=reason, detail=detail)
@@ -307,7 +333,7 @@ def skip(txn: Txn, crawl: bytes, skipped: Iterable[tuple[str, str]], referrer: s
         if before is None:
             txn.put(key, pack(note))
             noted[note.reason] = noted.get(note.reason, 0) + 1
-    return noted or NONE_SKIPPED
+    return noted or NONE_COUNTED
 
 
 def owe(txn: Txn, crawl: bytes, host: str, wait_s: float) -> None:
@@ -380,6 +406,11 @@ def first_missing(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[by
     unique = [*dict.fromkeys(task_keys)]
     values = txn.get_many([keys.TASK + crawl + key for key in unique])
     return [key for key, value in zip(unique, values, strict=True) if value is None]
+
+
+def is_too_deep(task: Task) -> bool:
+    """Whether a task is dead because the crawl's depth limit was lowered."""
+    return task.state == State.DEAD and task.reason == SkipReason.DEPTH
 
 
 def get_task(txn: Txn, crawl: bytes, key: bytes) -> Task | None:

@@ -43,7 +43,9 @@ class GuidedRun(Protocol):
 
     def settle(self, view: View | None) -> None: ...
 
-    def changed(self, record: CrawlRecord) -> None: ...
+    def changed(self, record: CrawlRecord) -> bool:
+        """The crawl's record has changed; whether the run ends for that."""
+        ...
 
     def hold(self, hold: bool) -> None: ...
 
@@ -130,7 +132,7 @@ class CrawlRuns:
         self._starting: dict[bytes, None] = {}
         self._settled: View | None = None
         self._group = group
-        self._over_here: set[bytes] = set()  # runs that were told of an end, and write what they have
+        self._over_here: set[bytes] = set()  # runs that end before the node does, and write what they have
         self._reopen_check = ReopenCheck(committer, group, over=self._over, claims=self._claims, reopen=records.publish)
         self._gone = asyncio.Event()
         self._life = _Life()
@@ -280,9 +282,8 @@ class CrawlRuns:
             await self._begin(record)
 
     def _tell(self, run: RunningHere, record: CrawlRecord) -> None:
-        if record.ended:
+        if run.changed(record):
             self._over_here.add(record.crawl_id)
-        run.changed(record)
 
     async def _write_up(self, crawl: bytes) -> None:
         """Have what this node has of a crawl written that has ended; of one that goes on it is at its end."""

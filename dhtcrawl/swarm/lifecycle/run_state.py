@@ -14,6 +14,7 @@ class RunState:
         self.record = record
         self.view = view
         self.settled: View | None = None  # the last view that this node has synced with its neighbours about
+        self.is_over = False  # nothing more is started: the run ends, and its crawl begins anew here
         self.held_back = False  # nothing is started: the node joins once more, or is about to leave
         self._node = node
 
@@ -25,7 +26,7 @@ class RunState:
     @property
     def leaving(self) -> bool:
         """Whether nothing more is begun here, whatever the record says."""
-        return self.held_back or self.settled is None
+        return self.held_back or self.is_over or self.settled is None
 
     @property
     def owning(self) -> bool:

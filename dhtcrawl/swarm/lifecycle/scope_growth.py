@@ -1,10 +1,11 @@
-"""Opens tasks again that died beyond the scope of a crawl before it reached them.
+"""Opens tasks again that died beyond the scope of a crawl, or its depth limit, before it reached them.
 
 The target of a seed's redirect is a seed, too, from when it is known. A link to it, or to
 a page beside it, that another node sent before may be a lie or a true one that came early:
 its task dies as out of scope, and every later link to it is known. So whenever such targets
 have come, the owners look at what died so, and open what the scope reaches now. They look
-again where they have come to own further tasks, and when the crawl begins at a node.
+again where they have come to own further tasks, and when the crawl begins at a node. A depth limit that was lowered
+may be raised again; then the crawl begins anew at each node.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import given_up
 from dhtcrawl.storage.store.committer import Committer
@@ -33,14 +33,17 @@ class ScopeGrowth:
         self,
         committer: Committer,
         crawl: bytes,
-        scope: Scope,
+        reaches: Callable[[GivenUp], bool],
         snapshot: TakeSnapshot,
         opened: Callable[[OpenedAgain], None],
     ) -> None:
-        """`opened` gives the records to their backups, and then makes the changes of the queues."""
+        """`reaches(task)` says whether the crawl may fetch it by now.
+
+        `opened` gives the records to their backups, and then makes the changes of the queues.
+        """
         self._committer = committer
         self._crawl = crawl
-        self._scope = scope
+        self._reaches = reaches
         self._snapshot = snapshot
         self._opened = opened
         self._wanted = asyncio.Event()
@@ -78,7 +81,7 @@ class ScopeGrowth:
         found: list[GivenUp]
         after: bytes | None
         found, after = await self._committer.submit(read)
-        reached = [task.key for task in found if self._scope.rules_out(task.url) is None]
+        reached = [task.key for task in found if self._reaches(task)]
         if reached:
             now = self._snapshot(reached)
             write: Any = partial(given_up.reach, crawl=self._crawl, task_keys=reached, mine=now.mine, held=now.held)

@@ -109,6 +109,6 @@ class Leave:
             # Who takes part is written down by the coordinator's next wave, which may come after the first pages.
             takes_part = own in record.participants or self._runs.of(record.crawl_id) is not None
             if not record.ended and takes_part:
-                settings = record.spec.settings
+                settings = record.settings
                 found.append(steps.Estate(record.crawl_id, settings.copies > 1, settings.depth >= 0))
         return found

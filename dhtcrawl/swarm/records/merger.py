@@ -72,8 +72,8 @@ class InboxRun(Protocol):
         """Note that these replicas came from another node and are written."""
         ...
 
-    def buried(self, keys: Sequence[bytes]) -> None:
-        """Note that these tasks have tombstones here."""
+    def buried(self, ends: Sequence[End]) -> None:
+        """Note that these tombstones are here."""
         ...
 
 
@@ -187,7 +187,7 @@ class Merger:
         )  # fmt: skip
         known, merged = await self._committer.submit(write)
         if run is not None:
-            run.buried([end.key for end, there in zip(ends, known, strict=True) if there])
+            run.buried([end for end, there in zip(ends, known, strict=True) if there])
             run.intake.merged(merged)
         return known, merged
 
