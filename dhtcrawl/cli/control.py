@@ -47,7 +47,8 @@ def resume(crawl: str, as_json: bool, **options: Any) -> int:
     """Go on with CRAWL, which was paused.
 
     With other limits, or another delay, it goes on with those, and so does a
-    crawl that a limit ended once that limit is higher. What is not given stays.
+    crawl that a limit ended once that limit is higher, and one that is complete
+    once its depth is. What is not given stays.
     """
     config = load_config(dict(options))
     given = [name for name in CHANGEABLE if config.origins.get(f"crawl.{name}") == "flag"]

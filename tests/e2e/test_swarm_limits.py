@@ -74,7 +74,8 @@ def test_a_swarms_complete_crawl_goes_deeper_by_resume(
         some = crawler.run(*submit).ended_with(0).summary
         assert (some["pages"], some["complete"]) == (31, True)
         resume = ["resume", some["crawl"][:12], "--admin", first.admin, "--depth"]
-        assert "has ended: complete" in crawler.run(*resume, "1").ended_with(2).one_line()
+        refused = crawler.run(*resume, "1").ended_with(2).one_line()
+        assert refused.endswith("has ended: complete within --depth 1; raise it to go on")
         crawler.run(*resume, "2").ended_with(0)
         shown = f"crawls/{some['crawl']}"
         until(lambda: first.ask(shown)["ended"] == "complete", "it is two links deep", DEADLINE_S, ASK_EVERY_S)

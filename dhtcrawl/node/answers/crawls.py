@@ -17,6 +17,7 @@ from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.store.crawl_record import (
+    COMPLETE,
     FINAL,
     OWN_BYTES,
     PAUSED,
@@ -202,6 +203,8 @@ def _raised(before: CrawlRecord, after: CrawlRecord) -> list[str]:
 
 
 def _how_to_go_on(record: CrawlRecord) -> str:
+    if record.ended == COMPLETE and record.settings.depth >= 0:
+        return f"{COMPLETE} within --depth {record.settings.depth}; raise it to go on"
     name = LIMIT_OF.get(record.ended)
     if name is None:
         return record.ended
