@@ -50,6 +50,7 @@ NONSENSE: list[tuple[bytes, Any]] = [
     )),
     *((b"p", page_row(fields)) for fields in (
         {"url": B}, {"url": None}, {"status": "200"}, {"status": True}, {"depth": -1}, {"bytes": None},
+        {"depth_limit": "1"}, {"depth_limit": -2},
         {"payload_digest": 5}, {"payload_digest": "absent"}, {"fetched_at": "yesterday"}, {"mime": 1},
         {"fetched_at": "2026-02-30T12:00:00.000Z"}, {"fetched_at": "2026-01-01T12:00:00.000+24:00"},
         {"title": b"bytes"}, {"title": ["a"]}, {"title": 1.5}, {"referrer": 5}, {"place": None}, {"place": "absent"},

@@ -22,7 +22,16 @@ from dhtcrawl.keyspace import KEY_BYTES, url_key
 from dhtcrawl.storage.archive.names import NUMBERED
 from dhtcrawl.storage.outputs.stored_records import STORED_CHARS_MAX, stored_records
 from dhtcrawl.storage.store import records
-from dhtcrawl.storage.store.records import OTHERS_MAX, Place, SkippedLink, SkipReason, State, Task, unpack_task
+from dhtcrawl.storage.store.records import (
+    DEPTH_LIMIT,
+    OTHERS_MAX,
+    Place,
+    SkippedLink,
+    SkipReason,
+    State,
+    Task,
+    unpack_task,
+)
 from dhtcrawl.url import URL_CHARS_MAX, canonicalize, has_host
 
 # Three URLs, a title and a header make 30 KB. Escaped as JSON, a value of this size is a line that `verify` reads. What
@@ -134,6 +143,7 @@ def read_page(origin: Origin, key: bytes, value: bytes, known: str | None = None
     sound = (
         (url == known or origin.key_of(url) == key)
         and _is_number(fields.get("depth"), DEPTH_MAX)
+        and (fields.get(DEPTH_LIMIT, -1) == -1 or _is_number(fields[DEPTH_LIMIT]))
         and _is_number(fields.get("bytes"))
         and isinstance(fields.get("referrer", 0), str | None)
         and len(value) - len(stored_records(fields) or "") <= VALUE_BYTES_MAX
