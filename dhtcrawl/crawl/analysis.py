@@ -21,7 +21,6 @@ NOWHERE = "redirects nowhere"  # no Location, or none that is a web address, or 
 CHOICES = 300  # a redirect with a Location, else its HTML names the choices (RFC 9110, 15.4.1)
 REDIRECTS = frozenset((CHOICES, 301, 302, 303, 307, 308))
 HREF_SHOWN_CHARS = 500  # of what is no URL
-_XHTML = "application/xhtml+xml"
 
 
 class LongPage(Exception):
@@ -121,7 +120,7 @@ def analyse(
     if html is None:
         nowhere = NOWHERE if status == CHOICES else None
         return Analysis(media_type, base=url, hrefs=refreshes, error=error or nowhere)
-    xhtml = media_type == _XHTML
+    xhtml = charset.is_read_as_xml(media_type)
     records, follow, page = _by_rules(find_records, html, name, xhtml)
     if without_parser is not None and page is None and follow is None and not (xhtml or refreshes or shy):
         html = links.utf_8(html)
@@ -256,7 +255,7 @@ def page_links(
     html, name, _ = _html_of(content_type, media_type, beside_type, raw, html_bytes_max)
     if html is None:
         return refreshes
-    xhtml = media_type == _XHTML
+    xhtml = charset.is_read_as_xml(media_type)
     base, written = links.written_links(html, xhtml=xhtml)
     written += links.embedded_links(html, xhtml=xhtml)
     found = _Links([link.href for link in written], [], [base] if base is not None else [], []).in_charset(name)
@@ -300,5 +299,5 @@ def _html_of(
         raise LongPage
     if cut:
         error = error or _cut(f"{html_bytes_max} bytes (fetch.html_bytes_max)")
-    name = charset.charset_of(data, content_type, xml=media_type == _XHTML)
+    name = charset.charset_of(data, content_type, xml=charset.is_read_as_xml(media_type))
     return data if name == "utf-8" else decode(data, name), name, error

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from dhtcrawl.errors import UsageError
 from dhtcrawl.export.places import Places, ResponsePlace, mark_of, places
+from dhtcrawl.fetch.charset import looks_like_html
 from dhtcrawl.storage.archive.warcread import WarcRecord, read_beginning
 from dhtcrawl.storage.archive.warcscan import GzipMember, scan
 from dhtcrawl.storage.outputs import cdxj
@@ -65,6 +66,13 @@ class ArchivedPage(NamedTuple):
         """The HTTP status; 0 where the line has none."""
         status = self.fields.get("status")
         return status if isinstance(status, int) and 0 <= status < 1000 else 0
+
+    @property
+    def is_html(self) -> bool:
+        """Whether the page is one that the crawl looked for links in: XML has a charset only where it was one."""
+        media_type = self.fields.get("content_type")
+        named = isinstance(media_type, str) and looks_like_html(media_type, b"")
+        return 200 <= self.status < 300 and (named or isinstance(self.fields.get("charset"), str))
 
 
 class Collection:

@@ -24,13 +24,12 @@ from dhtcrawl.crawl.analysis import page_html
 from dhtcrawl.crawl.record_finder import found_on
 from dhtcrawl.crawl.recovery import parse_head
 from dhtcrawl.errors import StorageError
-from dhtcrawl.export.collection import ArchivedPage, Collection, read_response
+from dhtcrawl.export.collection import Collection, read_response
 from dhtcrawl.export.extraction_journal import UNFINISHED, BroughtPage, Journal, alone_in
 from dhtcrawl.export.form import ProblemReport
 from dhtcrawl.export.places import ResponsePlace
 from dhtcrawl.export.workers import in_processes
 from dhtcrawl.extract.rules_file import RuleFile, read
-from dhtcrawl.fetch.charset import looks_like_html
 from dhtcrawl.storage.outputs.outputs import (
     ARCHIVE_DIR,
     INDEX_FILE,
@@ -141,16 +140,11 @@ def _mark(collection: Collection, rules: str) -> str:
 def _pages_for(collection: Collection, rules: RuleFile, report: ExtractReport) -> Iterator[_ToRead]:
     """The pages that may have records; those without a body are counted."""
     for page in collection.pages():
-        if _is_html(page) and rules.rules_of(page.url):
+        if page.is_html and rules.rules_of(page.url):
             if page.member is None:
                 report.without_body += 1
             else:
                 yield _ToRead(page.url, page.status, str(page.fields["fetched_at"]), page.member)
-
-
-def _is_html(page: ArchivedPage) -> bool:
-    media_type = page.fields.get("content_type")
-    return 200 <= page.status < 300 and isinstance(media_type, str) and looks_like_html(media_type, b"")
 
 
 def _pieces(pages: Iterator[_ToRead]) -> Iterator[list[_ToRead]]:

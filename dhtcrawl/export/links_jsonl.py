@@ -17,7 +17,6 @@ from dhtcrawl.crawl.recovery import parse_head
 from dhtcrawl.errors import StorageError
 from dhtcrawl.export.collection import ArchivedPage, Collection
 from dhtcrawl.export.form import ExportFormat, ExportReport
-from dhtcrawl.fetch.charset import looks_like_html
 
 # docs/outputs.md lists them.
 FIELDS = ("from", "to", "kind", "rel", "status", "reason")
@@ -33,9 +32,7 @@ def write(collection: Collection, file: BinaryIO, report: ExportReport) -> None:
 
 
 def _links(collection: Collection, page: ArchivedPage, html_bytes_max: int, report: ExportReport) -> list[PageLink]:
-    media_type = page.fields.get("content_type")
-    html = 200 <= page.status < 300 and isinstance(media_type, str) and looks_like_html(media_type, b"")
-    if page.member is None or not (html or page.status in REDIRECTS):
+    if page.member is None or not (page.is_html or page.status in REDIRECTS):
         return []
     try:
         # By one byte more it is seen that something is cut off.

@@ -28,7 +28,6 @@ from dhtcrawl import __version__
 from dhtcrawl.errors import StorageError
 from dhtcrawl.export.collection import ArchivedPage, Collection
 from dhtcrawl.export.form import ExportFormat, ExportReport
-from dhtcrawl.fetch.charset import looks_like_html
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, INDEXES_DIR, PAGES_DIR, PAGES_FILE
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.url import host_of
@@ -181,11 +180,9 @@ class _PageList:
     def lines(self, collection: Collection) -> Iterator[bytes]:
         yield _json_line(_PAGES_HEADER)
         for page in collection.pages():
-            media_type, at = page.fields.get("content_type"), page.fields["fetched_at"]
-            if page.member is None or not 200 <= page.status < 300:
+            if page.member is None or not page.is_html:
                 continue
-            if not isinstance(media_type, str) or not looks_like_html(media_type, b""):
-                continue
+            at = page.fields["fetched_at"]
             self._report.written += 1
             self.first, self.last = min(self.first or at, at), max(self.last, at)
             if self.main is None or (_is_seed(page) and not _is_seed(self.main)):

@@ -4,7 +4,8 @@ XML (fifth edition) has no raw text: `<script src="a.js"/>` is whole, what is
 between tags is tags, and only comments, CDATA sections, processing
 instructions and the document type hide what is in them. Nothing is declared
 or expanded but character references and the named ones of HTML. `xml:base` does
-not count, as in browsers. Only `dhtcrawl.fetch.links` calls this module.
+not count, as in browsers. `dhtcrawl.fetch.links` and `charset` call
+this module.
 
 Browsers stop at what is not well-formed; here it is skipped, and the rest is
 read. A tag or a value that does not end before the next `<` ends there.
@@ -39,6 +40,8 @@ _ATTRIBUTE = compile_pattern(
     rf"(?:[{_SPACE}]*+=[{_SPACE}]*+(?:\"([^\"<]*+)\"?|'([^'<]*+)'?|([^{_SPACE}\"'<>]++)))?+"
 )
 _REFERENCE = compile_pattern(r"&(?:#[0-9]++|#x[0-9a-fA-F]++|[A-Za-z0-9]++);")
+_NAMESPACE = "http://www.w3.org/1999/xhtml"
+ROOT_BYTES_MAX = 64 * 1024  # in which a root begins: what stands before it is a licence or entities, if anything
 _OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta"))
 
 
@@ -68,6 +71,21 @@ def scan_xhtml(page: str, names: Set[str] = _OURS) -> Iterator[tuple[str, dict[s
             title = []
     if title is not None:
         yield "title", {"text": "".join(title)}
+
+
+def is_xhtml(page: bytes) -> bool:
+    """Whether the root of an XML document is the `html` of XHTML, so that browsers show a page."""
+    # Up to its root a document is ASCII, but for comments, also in UTF-16.
+    text = page[:ROOT_BYTES_MAX].replace(b"\0", b"").decode("utf-8", "replace").lstrip("\ufeff\ufffd \t\n\r")
+    for token in _TOKEN.finditer(text):
+        _, slash, name, attributes, _, between = token.groups()
+        if name:
+            prefix = text[token.start() + 1 : token.start(3)].rstrip(":")
+            declared = _attributes_of(attributes).get(f"xmlns:{prefix}" if prefix else "xmlns")
+            return name == "html" and not slash and declared == _NAMESPACE
+        if between is not None and between.strip(" \t\n\r"):
+            return False
+    return False
 
 
 def _attributes_of(raw: str) -> dict[str, str]:

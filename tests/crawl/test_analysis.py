@@ -292,6 +292,15 @@ def test_an_xhtml_page_has_its_queries_in_its_charset() -> None:
     assert look(page, ("content-type", "application/xhtml+xml")).hrefs == ["?q=%DF"]
 
 
+@pytest.mark.parametrize("media_type", ["application/xml", "text/xml; charset=utf-8"])
+def test_xhtml_has_its_links_also_where_it_is_served_as_xml(media_type: str) -> None:
+    kind, root = ("content-type", media_type), b'<html xmlns="http://www.w3.org/1999/xhtml">'
+    found = look(b"<?xml version='1.0'?>%b<title>T</title><script src='s'/><a href='x'/></html>" % root, kind)
+    assert found == Analysis(media_type.partition(";")[0], "utf-8", "T", URL, ["x"])
+    feed = look(b"<rss><a href='x'/></rss>", kind)
+    assert (feed.charset, feed.hrefs) == (None, [])
+
+
 def test_a_page_in_utf_16_is_known_by_its_xml_declaration() -> None:
     page = "<?xml version='1.0' encoding='utf-16'?><html><a href='x'>é</a></html>"
     for codec in ("utf-16-le", "utf-16-be"):

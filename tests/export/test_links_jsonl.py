@@ -90,6 +90,16 @@ def test_a_compressed_page_and_xhtml_are_read_as_the_crawl_reads_them(tmp_path: 
     ]
 
 
+def test_xhtml_that_is_served_as_xml_has_links_as_in_the_crawl(tmp_path: Path) -> None:
+    xml = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n\r\n"
+    page = b'<html xmlns="http://www.w3.org/1999/xhtml"><a href="/x"/></html>'
+    pages = [
+        Made(HOME, page, head=xml, fields={"content_type": "application/xml", "charset": "utf-8"}),
+        Made(HOME + "feed", b"<rss/>", head=xml, fields={"content_type": "application/xml", "charset": None}),
+    ]
+    assert targets(links(make(tmp_path, pages))) == [(HOME + "x", "a", "")]
+
+
 def test_a_redirect_is_a_link_of_its_own_kind(tmp_path: Path) -> None:
     rows = links(make(tmp_path, [redirect(HOME, "/new"), redirect(HOME + "2", "mailto:x")]))
     assert targets(rows) == [("http://a.example/new", "redirect", ""), ("mailto:x", "redirect", "")]

@@ -162,10 +162,27 @@ def test_html_is_known_by_its_type_or_where_there_is_none_by_its_beginning() -> 
 def test_only_these_types_may_be_html() -> None:
     for media_type in ("text/html", "application/xhtml+xml", "", "unknown/unknown", "application/unknown", "*/*"):
         assert may_be_html(media_type)
+    assert may_be_html("application/xml")
+    assert may_be_html("text/xml")
     assert not may_be_html("text/plain")
-    assert [type_of_html(each) for each in ("", "*/*", "application/xhtml+xml")] == [
-        "text/html", "text/html", "application/xhtml+xml",
+    assert [type_of_html(each) for each in ("", "*/*", "application/xhtml+xml", "text/xml")] == [
+        "text/html", "text/html", "application/xhtml+xml", "text/xml",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("media_type", ["application/xml", "text/xml"])
+def test_xml_is_a_page_where_its_root_is_that_of_xhtml(media_type: str) -> None:
+    root = '<html lang="en" xmlns="http://www.w3.org/1999/xhtml">'
+    before = "<?xml version='1.0'?>\n<?xml-stylesheet href='s'?><!-- <rss> ü --><!DOCTYPE html [<!ENTITY a '<b>'>]>\n"
+    for page in (root, before + root, "<h:html xmlns:h='http://www.w3.org/1999/xhtml'>"):
+        for codec in ("utf-8", "utf-8-sig", "utf-16", "utf-16-be"):
+            assert looks_like_html(media_type, page.encode(codec)), (page, codec)
+    for other in (
+        "", "<html>", "<html", "<rss><html xmlns='http://www.w3.org/1999/xhtml'>", "x" + root, "<!--" + root,
+        "<HTML xmlns='http://www.w3.org/1999/xhtml'>", "<html xmlns:h='http://www.w3.org/1999/xhtml'>",
+        "<svg xmlns='http://www.w3.org/2000/svg'>", " " * (1 << 17) + root,
+    ):  # fmt: skip
+        assert not looks_like_html(media_type, other.encode()), other
 
 
 def test_declared_encodings_are_found_as_parsers_find_them(conformance_dir: Path) -> None:
