@@ -56,6 +56,9 @@ ATTEMPTS_MAX = 3
 # How long no connection is kept alive to an origin that closed one as the next request came. Whoever closes them after
 # as long as a host rests would lose a request each time.
 CLOSES_EARLY_S = 600.0
+# How long the body of a redirect is waited for: what is wanted of one is its head. Some proxies tell the length of a
+# body that they have taken out.
+REDIRECT_BODY_S = 5.0
 SPOOL_BYTES = 1 << 20
 # Some two kilobytes each.
 ORIGINS_MAX = 1024
@@ -189,6 +192,8 @@ class AiohttpClient:
         if begun.rest is None:
             data, most = begun.body, flight.limits.body_bytes_max
             return (Body(data), None) if len(data) <= most else (Body(data[:most]), Truncated.LENGTH)
+        if 300 < begun.head.status < 400:
+            flight.limits = flight.limits._replace(body_s=min(flight.limits.body_s, REDIRECT_BODY_S))
         spool = self._new_spool()
         try:
             truncated = await _stream(begun.rest, spool, flight)

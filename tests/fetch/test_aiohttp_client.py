@@ -477,6 +477,22 @@ async def test_a_body_that_stalls_is_cut(tmp_path: Path) -> None:
     assert (exchange.body.data, exchange.truncated) == (b"abc", Truncated.TIME)
 
 
+@pytest.mark.parametrize("status", [b"301 Moved", b"308 Moved"])
+async def test_the_body_of_a_redirect_that_does_not_come_is_not_waited_for_as_a_page_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: bytes
+) -> None:
+    monkeypatch.setattr(aiohttp_client, "REDIRECT_BODY_S", 0.01)
+    head = b"HTTP/1.1 %b\r\nLocation: /x\r\nContent-Length: 9\r\n\r\n" % status
+    exchange = exchange_of(await fetched(tmp_path, sends(head), limits=Limits(body_s=9e9, idle_s=9e9)))
+    assert (exchange.header("location"), exchange.truncated) == ("/x", Truncated.TIME)
+
+
+async def test_the_body_of_a_redirect_that_comes_is_kept(tmp_path: Path) -> None:
+    head = b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 3\r\n\r\n"
+    exchange = exchange_of(await fetched(tmp_path, sends(head, b"abc")))
+    assert (exchange.body.data, exchange.truncated) == (b"abc", None)
+
+
 @pytest.mark.parametrize("end", [b"0\r\n", b"0\r\nX: y\r\n"])
 async def test_a_body_whose_last_chunk_has_come_is_whole_though_the_reply_does_not_end(
     tmp_path: Path, end: bytes
