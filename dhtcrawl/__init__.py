@@ -2,9 +2,9 @@
 
 import os
 
-from dhtcrawl.loop_state import check_loop_state
-
 __version__ = "0.1.0"
 
 if os.environ.get("DHTCRAWL_CHECK_THREADS") == "1":
+    from dhtcrawl.loop_state import check_loop_state
+
     check_loop_state()

@@ -233,7 +233,7 @@ def test_the_wheel_has_all_that_the_package_has(tmp_path: Path) -> None:
         (commands,) = [archive.read(name).decode() for name in archive.namelist() if name.endswith("entry_points.txt")]
     source = (path for path in (ROOT / "dhtcrawl").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     assert packed == {path.relative_to(ROOT).as_posix() for path in source}
-    assert "dhtcrawl = dhtcrawl.cli.main:main" in commands
+    assert "dhtcrawl = dhtcrawl.__main__:main" in commands
 
 
 def releases_are_right(changelog: str, version: str) -> bool:

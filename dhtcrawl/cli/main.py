@@ -269,8 +269,10 @@ def main(command: Callable[[], int] = run) -> NoReturn:
     """The console script, and what a process does in its place: exit with the status that `command` returns."""
     _open_streams()
     gc.set_threshold(NEW_OBJECTS_A_COLLECTION)
-    # Until a command handles it better, SIGTERM is what Ctrl-C is.
+    # Until a command handles it better, SIGTERM is what Ctrl-C is, whose handler was another one up to here.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     atexit.register(_heed_no_signal)
     code = command()
     STDERR.clear()

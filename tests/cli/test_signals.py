@@ -8,14 +8,17 @@ import pty
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from e2e.crawler import COMMAND, environment
 
 from dhtcrawl.cli.signals import hang_ups, orderly_end
+from dhtcrawl.errors import Exit
 
 TIMEOUT_S = 60.0
 
@@ -149,3 +152,39 @@ def test_a_signal_in_the_middle_of_an_import_ends_a_command_as_any_other_does(
         [sys.executable, "-c", text], cwd=tmp_path, timeout=TIMEOUT_S, check=False, capture_output=True, text=True
     )
     assert (ended.returncode, ended.stderr) == (code, told)
+
+
+EARLY = """
+import runpy, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+sys.argv[1:] = ["--version"]
+{statement}
+"""
+
+
+@pytest.mark.parametrize("module", ["click", "dhtcrawl.errors", "dhtcrawl.loop_state"])
+@pytest.mark.parametrize("entry", ["script", "module"])
+def test_ctrl_c_while_the_command_itself_is_imported_ends_it_without_a_traceback(
+    entry: str, module: str, tmp_path: Path
+) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    where, _, function = project["scripts"]["dhtcrawl"].partition(":")
+    script = f"from {where} import {function}; {function}()"
+    statement = script if entry == "script" else "runpy.run_module('dhtcrawl', run_name='__main__', alter_sys=True)"
+    for ignored, code, said in ((False, Exit.INTERRUPTED, "dhtcrawl: interrupted\n"), (True, Exit.COMPLETE, "")):
+        ended = subprocess.run(
+            [sys.executable, "-c", EARLY.format(module=module, statement=statement)],
+            cwd=tmp_path,
+            timeout=TIMEOUT_S,
+            check=False,
+            capture_output=True,
+            text=True,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN) if ignored else None,
+        )
+        assert (ended.returncode, ended.stderr) == (code, said), ended
