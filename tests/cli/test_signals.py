@@ -15,7 +15,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from demo_site import DemoServer
 from e2e.crawler import COMMAND, environment
+from e2e.outputs import Outputs
 
 from dhtcrawl.cli.signals import hang_ups, orderly_end
 from dhtcrawl.errors import Exit
@@ -188,3 +190,56 @@ def test_ctrl_c_while_the_command_itself_is_imported_ends_it_without_a_traceback
             preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN) if ignored else None,
         )
         assert (ended.returncode, ended.stderr) == (code, said), ended
+
+
+# Ctrl-C comes within the transaction that writes the outputs, which waits until it was answered.
+WRITING = """
+import os, signal, sys, threading
+import dhtcrawl.cli.crawl as command
+import dhtcrawl.node.single as single
+from dhtcrawl.cli.main import main
+
+write, tell, answered, times = single.write_outputs, command.tell, threading.Event(), iter(range(1, 9))
+
+def write_interrupted(*args, **options):
+    if next(times) == {time}:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert answered.wait({timeout})
+    return write(*args, **options)
+
+def tell_it(text):
+    tell(text)
+    answered.set()
+
+single.write_outputs, command.tell = write_interrupted, tell_it
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("time", "options", "code", "pages"),
+    [
+        (2, (), Exit.COMPLETE, 1),
+        (2, ("--max-pages", "1"), Exit.PAGE_LIMIT, 1),
+        (1, (), Exit.INTERRUPTED, 0),  # what the run before has left is brought in order first
+    ],
+)
+def test_ctrl_c_while_the_outputs_are_written_waits_for_them_and_changes_no_exit_code(
+    server: DemoServer, tmp_path: Path, time: int, options: tuple[str, ...], code: Exit, pages: int
+) -> None:
+    seeds = [f"{server.url}notes.txt"] + ([f"{server.url}flag.png"] if options else [])
+    line = ["crawl", *seeds, "--scope", "page", "--allow-private", "--delay", "0", "--out", "out", *options]
+    ended = subprocess.run(
+        [sys.executable, "-c", WRITING.format(time=time, timeout=TIMEOUT_S), *line],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        timeout=TIMEOUT_S,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == code, ended
+    assert "stopping; waiting for the outputs to be written (again: at once)\n" in ended.stderr
+    outputs = Outputs(tmp_path / "out")
+    assert (outputs.summary()["pages"], len(list(outputs.pages()))) == (pages, pages)
+    assert outputs.summary()["complete"] == (code == Exit.COMPLETE)
