@@ -36,8 +36,8 @@ def _suffixes() -> PublicSuffixList:
 
 @lru_cache(maxsize=65_536)
 def registrable_domain(host: str) -> str:
-    """`example.co.uk` of `www.example.co.uk:8080`; an address or a bare suffix as it is."""
-    name = hostname_of(host)
+    """`example.co.uk` of `www.example.co.uk:8080`; an address or a bare suffix as it is; without the root's dot."""
+    name = hostname_of(host).removesuffix(".")
     if name.startswith("[") or name.replace(".", "").isdigit():
         return name
     domain: str | None = _suffixes().privatesuffix(name)

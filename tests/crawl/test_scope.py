@@ -134,6 +134,9 @@ def test_a_link_is_looked_up_among_many_directories_as_among_a_few() -> None:
         ("127.0.0.1:8080", "127.0.0.1"),
         ("[::1]:8080", "[::1]"),
         ("xn--85x722f.com.cn", "xn--85x722f.com.cn"),
+        ("www.example.co.uk.:8080", "example.co.uk"),
+        ("b.github.io.", "b.github.io"),
+        ("localhost.", "localhost"),
     ],
 )
 def test_a_registrable_domain_is_one_label_more_than_the_public_suffix(host: str, domain: str) -> None:
