@@ -35,7 +35,9 @@ SUMMARY = "summary.json"
 def out(tmp_path: Path) -> Path:
     """What a crawl of four pages leaves; one more URL failed, two were skipped."""
     directory, written = archive(*[item(url, b"body %d" % n, number=n) for n, url in enumerate(URLS)])
-    pages = [dict.fromkeys(PAGE_FIELDS) | {"url": url} for url in [*URLS, "http://down.example/"]]
+    pages = [
+        dict.fromkeys(PAGE_FIELDS) | {"url": url, "status": 200, "bytes": 6} for url in [*URLS, "http://down.example/"]
+    ]
     index = []
     for page, where in zip(pages, written, strict=False):
         page["payload_digest"] = where.payload_digest
@@ -54,6 +56,7 @@ def out(tmp_path: Path) -> Path:
     pages[-1]["error"] = "connect"
     skipped = [{"url": f"http://example.org/private/{n}", "reason": "robots"} for n in range(2)]
     summary = dict.fromkeys(SUMMARY_FIELDS, 0) | {"pages": 5, "skipped": {"robots": 2, "depth": 0}}
+    summary |= {"pages_ok": 5, "bytes": 30}
     for name in (PAGES, INDEX, ARCHIVE, SKIPPED):
         (tmp_path / name).parent.mkdir()
     (tmp_path / ARCHIVE).write_bytes(directory.files[NAME])
@@ -142,6 +145,11 @@ def replace(line: int, old: bytes, new: bytes) -> Callable[[list[bytes]], object
         (SKIPPED, edit(1, reason=""), f"{SKIPPED}:2: needs a url and a reason"),
         (SKIPPED, lambda lines: lines.pop(), "summary.json: skipped is {'robots': 2, 'depth': 0}, but"),
         ("summary.json", edit(0, pages=4), "summary.json: pages is 4, but pages/ has 5 lines"),
+        (PAGES, edit(0, status=404), "summary.json: errors is 0, but those of pages/ and of reports/skipped.jsonl"),
+        (PAGES, edit(0, status=404), "summary.json: pages_ok is 5, but the lines of pages/ come to 4"),
+        (PAGES, edit(0, status=301), "summary.json: redirects is 0, but the lines of pages/ come to 1"),
+        (PAGES, edit(0, bytes=1 << 40), "summary.json: bytes is"),
+        (SKIPPED, edit(0, reason="failed"), "summary.json: errors is 0, but"),
         ("summary.json", replace(0, b'"lost"', b'"last"'), "summary.json: no field lost"),
         ("summary.json", replace(0, b"{", b""), "summary.json: not a JSON object"),
     ],

@@ -43,6 +43,8 @@ from dhtcrawl.storage.outputs.record_files import (
     record_files,
 )
 from dhtcrawl.storage.outputs.summary import Summary
+from dhtcrawl.storage.store.outcomes import is_content
+from dhtcrawl.storage.store.records import SkipReason
 
 PROBLEMS_KEPT_MAX = 1_000
 LINE_BYTES_MAX = 1024 * 1024
@@ -66,6 +68,12 @@ PAGE_FIELDS = (
 # Fields of a summary that earlier versions did not write.
 _SINCE = ("pages_undercopied", "copies", "pages_ok", "errors_by_kind", "plans", "records", "rejected")
 SUMMARY_FIELDS = tuple(name for name in Summary._fields if name not in _SINCE)
+# What each is summed from.
+_IN_PAGES = "the lines of pages/ come to"
+_SUMMED = {
+    **dict.fromkeys(("pages_ok", "redirects", "bytes"), _IN_PAGES),
+    "errors": f"those of pages/ and of {REPORTS_DIR}/{SKIPPED_FILE} come to",
+}
 
 _PAGES, _INDEXES = f"{PAGES_DIR}/*.jsonl", f"{INDEXES_DIR}/*.cdxj"
 _INDEX_FIELDS = ("url", "status", "digest", "length", "offset", "filename")
@@ -115,7 +123,8 @@ def verify(out: Path, report: VerifyReport | None = None) -> VerifyReport:
     report = VerifyReport() if report is None else report
     # The payloads and records that pages and index lines name are marked first, and unmarked
     # as the archive is read; those that stay marked are then looked up again for the report.
-    payloads = _read_pages(out, report)
+    sums: Counter[str] = Counter()
+    payloads = _read_pages(out, report, sums)
     unindexed = payloads.copy()
     places = _read_indexes(out, report, unindexed)
     _read_archives(out, report, payloads, places)
@@ -128,12 +137,16 @@ def verify(out: Path, report: VerifyReport | None = None) -> VerifyReport:
         _name_lines_without_record(out, report, places)
     reasons = _read_reasons(out, SKIPPED_FILE, report)
     rejected = _read_reasons(out, REJECTED_FILE, report)
-    _read_summary(out, report, reasons, rejected, _read_missing(out, report), _read_records(out, report))
+    sums["errors"] += reasons[SkipReason.FAILED]
+    _read_summary(out, report, reasons, rejected, _read_missing(out, report), _read_records(out, report), sums)
     return report
 
 
-def _read_pages(out: Path, report: VerifyReport) -> set[int]:
-    """Check each line of pages.jsonl; return the marks of all (URL, payload digest) that the archive must hold."""
+def _read_pages(out: Path, report: VerifyReport, sums: Counter[str]) -> set[int]:
+    """Check each line of pages.jsonl; return the marks of all (URL, payload digest) that the archive must hold.
+
+    `sums` are those of the lines, by the summary's names.
+    """
     urls: set[int] = set()
     payloads: set[int] = set()
     for place, page in _objects(out, _PAGES, report):
@@ -141,6 +154,7 @@ def _read_pages(out: Path, report: VerifyReport) -> set[int]:
         missing = [name for name in PAGE_FIELDS if name not in page]
         if missing:
             report.problem(place, f"no field {', '.join(missing)}")
+        _count(sums, page.get("status"), page.get("bytes"))
         url, digest = page.get("url"), page.get("payload_digest")
         if not isinstance(url, str) or not url:
             report.problem(place, "url is not a string")
@@ -154,6 +168,13 @@ def _read_pages(out: Path, report: VerifyReport) -> set[int]:
         elif digest is not None or page.get("error") is None:
             report.problem(place, f"{url} has neither a payload_digest nor an error")
     return payloads
+
+
+def _count(sums: Counter[str], status: object, size: object) -> None:
+    if isinstance(status, int):
+        sums["pages_ok" if is_content(status) else "redirects" if status < 400 else "errors"] += 1
+    if isinstance(size, int):
+        sums["bytes"] += size
 
 
 def _read_indexes(out: Path, report: VerifyReport, unindexed: set[int]) -> set[int]:
@@ -330,6 +351,7 @@ def _read_summary(
     rejected: Counter[str],
     bodies_missing: int,
     extracted: Counter[str],
+    sums: Counter[str],
 ) -> None:
     path = out / SUMMARY_FILE
     try:
@@ -348,6 +370,8 @@ def _read_summary(
         report.problem(SUMMARY_FILE, f"no field {', '.join(missing)}")
     if "pages" in summary and summary["pages"] != report.counters.pages:
         report.problem(SUMMARY_FILE, f"pages is {summary['pages']!r}, but pages/ has {report.counters.pages} lines")
+    else:  # or it is that of another run, and no sum fits
+        _compare_sums(report, summary, sums)
     if "pages_missing" in summary and summary["pages_missing"] != bodies_missing:
         report.problem(
             SUMMARY_FILE, f"pages_missing is {summary['pages_missing']!r}, but reports/ lists {bodies_missing}"
@@ -362,6 +386,12 @@ def _read_summary(
     if summary.get("rejected", rejected) != rejected:
         name = f"{REPORTS_DIR}/{REJECTED_FILE}"
         report.problem(SUMMARY_FILE, f"rejected is {summary['rejected']!r}, but {name} has {dict(rejected)!r}")
+
+
+def _compare_sums(report: VerifyReport, summary: dict[str, Any], sums: Counter[str]) -> None:
+    for name, where in _SUMMED.items():
+        if name in summary and summary[name] != sums[name]:
+            report.problem(SUMMARY_FILE, f"{name} is {summary[name]!r}, but {where} {sums[name]}")
 
 
 def _objects(out: Path, pattern: str, report: VerifyReport) -> Iterator[tuple[str, dict[str, Any]]]:
