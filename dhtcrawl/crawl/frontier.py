@@ -372,9 +372,14 @@ class Frontier:
         self._low.clear()
         return wanted
 
-    def refilled(self, name: str, tasks: Iterable[Queued], complete: bool, now: float) -> None:
-        """Take in the head of a host's stored queue; `complete` if that is the whole queue."""
+    def refilled(self, name: str, tasks: Iterable[Queued], complete: bool, now: float) -> bool:
+        """Take in the head of a host's stored queue; `complete` if that is the whole queue.
+
+        Returns:
+            Whether any of it was new here.
+        """
         host = self._hosts[name]
+        filled = host.filled
         host.refilling.busy = False
         # The tasks that were read follow the front without a gap, so `insert` must keep all of them.
         host.complete = True
@@ -382,7 +387,9 @@ class Frontier:
             host.insert(task, waits=self._waits(task.key))
         host.complete = complete and not host.refilling.doubted
         host.refilling.doubted = False
+        brought = host.filled > filled
         self._schedule(host, now)
+        return brought
 
     def _start(self, host: BackQueue, now: float) -> Job | None:
         """The host's next job, begun; None if it has none now."""

@@ -15,6 +15,8 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import tasks
 
 HOSTS_A_SCAN = 256
+# Until the heads of queues are read again that brought nothing: their tasks wait for backups, or for their new owners.
+PAUSE_S = 0.1
 
 
 @loop_state
@@ -58,6 +60,7 @@ class Refill:
             await self._wanted.wait()
             self._wanted.clear()
             self.busy = True
+            brought = False
             wanted = self._frontier.refills()
             reads = [
                 submit(partial(tasks.host_queue, crawl=self._crawl, host=host_key(name), limit=limit))
@@ -73,13 +76,15 @@ class Refill:
                 ours = self._due.ours(found)
                 unsafe = {task.key: task for task in ours if replication.unsafe(task.key)}
                 safe = [task for task in ours if task.key not in unsafe]
-                self._frontier.refilled(name, safe, complete, self._s.clock.monotonic())
+                brought |= self._frontier.refilled(name, safe, complete, self._s.clock.monotonic())
                 for task in unsafe.values():
                     self._due.await_safe(task, replication.when_kept)
             if self._frontier.wants_hosts:
                 cursor = await self._walk(cursor)
             self.busy = False
             self._refilled()
+            if wanted and not brought and self._frontier.wants_refill:
+                await asyncio.sleep(PAUSE_S)
 
     async def _walk(self, cursor: bytes) -> bytes:
         """Look through the next stored queues for hosts to activate; return the cursor to go on from."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 from storage.stores import CRAWL
 
 from dhtcrawl.crawl import recovery
+from dhtcrawl.crawl.frontier import FRONT_MAX
 from dhtcrawl.crawl.refill import Refill
 from dhtcrawl.crawl.resends import Resends
+from dhtcrawl.crawl.single_node import PORTS, NoReplication
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.records import Place, Task
 from dhtcrawl.storage.store.tasks import FetchedPage, Link
@@ -109,3 +112,37 @@ async def test_a_front_is_filled_from_the_store_host_by_host() -> None:
     running.cancel()
     assert len(world.frontier) == len(links)
     assert not refill.busy
+
+
+class NoBackups(NoReplication):
+    """Nothing is ever safe."""
+
+    def unsafe(self, key: bytes) -> bool:
+        return True
+
+    def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
+        return True
+
+
+async def test_a_queue_whose_head_waits_for_backups_is_read_again_after_a_pause() -> None:
+    world = SmallWeb({}, PORTS._replace(replication=NoBackups()))
+    links = [Link(world.spec.key_of(url), url, 1, SEED) for url in (f"{SEED}{n}" for n in range(FRONT_MAX + 1))]
+    accept: Any = partial(tasks.accept, crawl=CRAWL, links=links, orders=world.parts.orders, depth_matters=False)
+    await world.services.committer.submit(accept)
+    world.frontier.distrust(world.clock.monotonic())
+    passes = 0
+
+    def refilled() -> None:
+        nonlocal passes
+        passes += 1
+        assert passes < 100, "without a pause"
+        if world.frontier.wants_refill:
+            refill.wanted()
+
+    refill = Refill(world.services, CRAWL, world.frontier, world.parts.due, refilled)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(refill.run())
+        refill.wanted()
+        await asyncio.sleep(1)
+        assert 5 < passes < 15
+        running.cancel()
