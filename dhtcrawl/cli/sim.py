@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,6 +21,9 @@ from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
 
 BROKEN_SHOWN = 20
+# What simulated nodes log is for nobody: it says neither which of them it was nor when. Without any handler Python
+# would print their warnings between the results.
+_UNHEARD = logging.NullHandler()
 
 
 @click.command("sim")
@@ -79,6 +83,7 @@ def _given(scenario: Scenario, seed: int) -> Scenario:
 
 
 def _run(choose: Callable[[int], Scenario], changes: dict[str, Any], seed: int) -> ScenarioResult:
+    logging.getLogger("dhtcrawl").addHandler(_UNHEARD)
     return simulate(dataclasses.replace(choose(seed), **changes), seed)
 
 

@@ -76,6 +76,30 @@ def test_the_same_seed_gives_the_same_trace_whatever_the_hash_seed(tmp_path: Pat
     assert len(hashes) == 1
 
 
+WARNING = """
+import logging
+from dhtcrawl.cli.main import cli, main
+cli.get_command(None, "sim")
+import dhtcrawl.cli.sim as sim
+simulate = sim.simulate
+
+def warned(*given):
+    logging.getLogger("dhtcrawl.crawl").warning("a simulated node is in trouble")
+    return simulate(*given)
+
+sim.simulate = warned
+main()
+"""
+
+
+def test_what_simulated_nodes_log_does_not_stand_between_the_results(tmp_path: Path) -> None:
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text("hosts = 1\npages = 1\n")
+    command = [sys.executable, "-c", WARNING, "sim", "--scenario", str(scenario)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
 def test_another_seed_gives_another_trace() -> None:
     small = Scenario(hosts=2, pages=30)
     assert simulate(small, 1).trace_hash != simulate(small, 2).trace_hash
