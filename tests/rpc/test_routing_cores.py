@@ -24,6 +24,7 @@ from dhtcrawl.rpc.discovery.datagram import (
     encode_request,
 )
 from dhtcrawl.rpc.discovery.lookup import ASKS_MAX, CANDIDATES_MAX, SILENT_MAX, Lookup
+from dhtcrawl.rpc.discovery.pending import PendingRpcs, RoutingCounters
 from dhtcrawl.rpc.discovery.rtt import ADDRESSES_MAX, INITIAL_S, MAX_S, MIN_S, Estimator, RttBook
 from dhtcrawl.rpc.discovery.table import (
     FAILURES_MAX,
@@ -167,6 +168,15 @@ def test_the_timeout_stays_within_its_bounds(samples: list[float]) -> None:
     for sample in samples:
         estimator.sample(sample)
         assert MIN_S <= estimator.timeout_s <= MAX_S
+
+
+async def test_a_round_trip_is_told_by_the_nodes_clock_and_not_by_the_loops() -> None:
+    near, now = ("192.0.2.1", 1), [0.0]
+    calls = PendingRpcs(lambda datagram, address: None, Random(1), RoutingCounters(), lambda: now[0])
+    call = calls.begin(near, "ping", (OWN,), lambda answered, reply: None)
+    now[0] = 0.0004
+    calls.reply(call.question.message_id, None)
+    assert calls.rtt.measured_s(near) == 0.0004
 
 
 def test_a_new_address_starts_with_what_others_took_and_old_ones_are_forgotten() -> None:

@@ -97,12 +97,20 @@ class PendingRpc:
 class PendingRpcs:
     """All questions of one node. `send` writes a datagram and never raises."""
 
-    def __init__(self, send: Callable[[bytes, Address], None], rng: Random, counters: RoutingCounters) -> None:
+    def __init__(
+        self,
+        send: Callable[[bytes, Address], None],
+        rng: Random,
+        counters: RoutingCounters,
+        now: Callable[[], float],
+    ) -> None:
+        """`now` tells round trips: uvloop's own clock counts milliseconds, and a near node answers within one."""
         self.rtt = RttBook()
         self.elsewhere: dict[Address, Address] = {}  # asked there, and an answer came from another; the first of these
         self._send = send
         self._rng = rng
         self._counters = counters
+        self._now = now
         self._by_id: dict[bytes, PendingRpc] = {}
         self.closed = False
 
@@ -160,7 +168,7 @@ class PendingRpcs:
     def reply(self, message_id: bytes, value: object) -> None:
         call = self._by_id[message_id]
         if call.sent_at is not None:
-            self.rtt.sample(call.address, asyncio.get_running_loop().time() - call.sent_at)
+            self.rtt.sample(call.address, self._now() - call.sent_at)
         if done := call.finish():
             done(True, value)
 
@@ -172,7 +180,7 @@ class PendingRpcs:
 
     def _try(self, loop: asyncio.AbstractEventLoop, call: PendingRpc) -> None:
         # None after a retry: such a reply is no sample.
-        call.sent_at = loop.time() if call.question.timed and call.sent_at is None and call.timer is None else None
+        call.sent_at = self._now() if call.question.timed and call.sent_at is None and call.timer is None else None
         call.tries_left -= 1
         call.timer = loop.call_later(call.timeout_s, self._timeout, loop, call)
         call.timeout_s *= 2

@@ -74,7 +74,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         self.table = RoutingTable(source_node.id, ksize)
         self.router = None  # the library's table, in whose place `table` is
         self.counters = RoutingCounters()
-        self.calls = PendingRpcs(self._send, rng, self.counters)
+        self.calls = PendingRpcs(self._send, rng, self.counters, clock.monotonic)
         self.verifier = Verifier(source_node.id, self.table, self.calls, self.counters, clock)
         self._ipv6 = False
         self._pong: bytes | None = source_node.id  # what a ping is answered with
