@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -86,6 +87,22 @@ def test_a_step_ends_after_so_many_bytes(nodes: tuple[Part, ...], monkeypatch: p
     cut.merge(*nodes)
     assert cut.content() == whole.content()
     assert gather.BYTES_AT_ONCE > 1
+
+
+def test_of_rows_that_are_long_few_are_read_ahead() -> None:
+    read: list[bytes] = []
+
+    class LongRows:
+        def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+            for number in range(64 if start.startswith(keys.LINKS) else 0):
+                read.append(start)
+                yield start + url_key(str(number)), b"x" * merge_stores.ROW_BYTES_AT_ONCE
+
+    rows: Any = LongRows()
+    ended = merge_stores.EndedStore("ab" * 20, rows, lambda: None)
+    step = Collection().store.run(lambda txn: merge_stores.merge_tasks(txn, CRAWL, [ended], b"", keys_max=1))
+    assert step.cursor is not None
+    assert len(read) <= 3
 
 
 def test_rows_of_an_earlier_gathering_make_a_collection_one_to_be_merged_with(nodes: tuple[Part, ...]) -> None:

@@ -42,7 +42,9 @@ MERGED = (keys.TASK, keys.PAGE, keys.LINKS, keys.SKIPPED)
 _BY_TASK = (keys.TASK, keys.PAGE, keys.LINKS)
 _ARRIVED = (State.FETCHED, State.DONE)
 _HEAD = len(keys.TASK) + CRAWL_ID_BYTES
-ROWS_AT_ONCE = 64  # of each kind in each store, in memory
+# Of each kind in each store, in memory: so many rows, or these bytes and one row.
+ROWS_AT_ONCE = 64
+ROW_BYTES_AT_ONCE = 1 << 20
 
 _Row = tuple[bytes, int, int, bytes]  # key, number of its kind, number of its store, value: in the order of a merge
 
@@ -138,8 +140,14 @@ class _Stream:
 
     def read_on(self) -> None:
         """Read more once all is taken."""
-        if not self.rows:
-            self.rows = list(islice(self._source, ROWS_AT_ONCE))
+        if self.rows:
+            return
+        size = 0
+        for row in islice(self._source, ROWS_AT_ONCE):
+            self.rows.append(row)
+            size += len(row[1])
+            if size >= ROW_BYTES_AT_ONCE:
+                break
 
     def take(self, last: bytes) -> list[tuple[bytes, bytes]]:
         """Take the rows up to a key without its kind."""
