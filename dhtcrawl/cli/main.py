@@ -149,6 +149,11 @@ def _plain_interrupts() -> Iterator[None]:
     """
     try:
         yield
+    except KeyboardInterrupt:
+        # Where it has left an `exec`, such as that by which `dataclasses` makes methods, `python -m` ends with SIGINT,
+        # whatever becomes of it, unless another `exec` is run.
+        exec("")
+        raise
     except RuntimeError as error:
         if isinstance(error.__cause__, KeyboardInterrupt):
             raise error.__cause__ from None

@@ -136,22 +136,30 @@ def command():
 main(lambda: outcome(command))
 """
 IN_A_CLASS = "type('Made', (), {'named': Named()})"
+IN_CODE = "exec('signal.raise_signal(signal.SIGINT)')"  # as that of which `dataclasses` makes methods
 
 
 @pytest.mark.parametrize(
     ("statement", "code", "told"),
     [
         (IN_A_CLASS, 11, "dhtcrawl: interrupted\n"),
+        (IN_CODE, 11, "dhtcrawl: interrupted\n"),
+        (f"with nothing_held(): {IN_CODE}", 0, "dhtcrawl: stopped before this node joined\n"),
         (f"with nothing_held(): {IN_A_CLASS}", 0, "dhtcrawl: stopped before this node joined\n"),
     ],
 )
 def test_a_signal_in_the_middle_of_an_import_ends_a_command_as_any_other_does(
     statement: str, code: int, told: str, tmp_path: Path
 ) -> None:
-    """Imports make classes, as of settings, whose members have a say in it."""
-    text = INTERRUPTED.format(statement=statement)
+    """Imports make classes, as of settings, whose members have a say in it, and run code that is made for them."""
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED.format(statement=statement))
     ended = subprocess.run(
-        [sys.executable, "-c", text], cwd=tmp_path, timeout=TIMEOUT_S, check=False, capture_output=True, text=True
+        [sys.executable, "-m", "interrupted"],
+        cwd=tmp_path,
+        timeout=TIMEOUT_S,
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert (ended.returncode, ended.stderr) == (code, told)
 
