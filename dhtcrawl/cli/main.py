@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import ClassVar, NoReturn, TextIO
 
 import click
@@ -275,7 +276,7 @@ def main(command: Callable[[], int] = run) -> NoReturn:
     _open_streams()
     gc.set_threshold(NEW_OBJECTS_A_COLLECTION)
     # Until a command handles it better, SIGTERM is what Ctrl-C is, whose handler was another one up to here.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _as_ctrl_c)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     atexit.register(_heed_no_signal)
@@ -283,6 +284,12 @@ def main(command: Callable[[], int] = run) -> NoReturn:
     STDERR.clear()
     _let_go_of_streams()
     sys.exit(code)
+
+
+def _as_ctrl_c(_number: int, frame: FrameType | None) -> None:
+    """Do what Ctrl-C does now: in an event loop what runs is cancelled, and nothing is raised in the middle of it."""
+    handler = signal.getsignal(signal.SIGINT)
+    (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
 
 
 def _heed_no_signal() -> None:

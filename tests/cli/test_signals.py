@@ -251,3 +251,36 @@ def test_ctrl_c_while_the_outputs_are_written_waits_for_them_and_changes_no_exit
     outputs = Outputs(tmp_path / "out")
     assert (outputs.summary()["pages"], len(list(outputs.pages()))) == (pages, pages)
     assert outputs.summary()["complete"] == (code == Exit.COMPLETE)
+
+
+TERMINATED = """
+import asyncio, os, signal
+from dhtcrawl.cli.main import main, outcome
+
+async def work():
+    try:
+        await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        print("put in order")
+        raise
+
+main(lambda: outcome(lambda: asyncio.run(work())))
+"""
+
+
+def test_sigterm_in_an_event_loop_cancels_what_runs_as_ctrl_c_does(tmp_path: Path) -> None:
+    """Where it is raised in a task, others are left as they are, and asyncio tells of each."""
+    for ignored in (False, True):
+        ended = subprocess.run(
+            [sys.executable, "-c", TERMINATED],
+            cwd=tmp_path,
+            timeout=TIMEOUT_S,
+            check=False,
+            capture_output=True,
+            text=True,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN) if ignored else None,
+        )
+        assert (ended.returncode, ended.stderr) == (Exit.INTERRUPTED, "dhtcrawl: interrupted\n")
+        assert ended.stdout == ("" if ignored else "put in order\n")

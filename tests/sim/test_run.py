@@ -100,6 +100,30 @@ def test_what_simulated_nodes_log_does_not_stand_between_the_results(tmp_path: P
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
+INTERRUPTED = """
+import signal
+from dhtcrawl.cli.main import cli, main
+cli.get_command(None, "sim")
+from dhtcrawl.sim.web import SimClient
+exchange, times = SimClient.exchange, iter(range(99))
+
+async def interrupted(self, request):
+    if next(times) == 9:
+        signal.raise_signal(signal.{name})
+    return await exchange(self, request)
+
+SimClient.exchange = interrupted
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_in_a_simulation_ends_it_in_one_line(name: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED.format(name=name), "sim", "--nodes", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (11, "dhtcrawl: interrupted")
+
+
 def test_another_seed_gives_another_trace() -> None:
     small = Scenario(hosts=2, pages=30)
     assert simulate(small, 1).trace_hash != simulate(small, 2).trace_hash
