@@ -80,11 +80,12 @@ def is_xhtml(page: bytes) -> bool:
     for token in _TOKEN.finditer(text):
         _, slash, name, attributes, _, between = token.groups()
         if name:
+            if name != "html" or slash:
+                return False
             prefix = text[token.start() + 1 : token.start(3)].rstrip(":")
-            declared = _attributes_of(attributes).get(f"xmlns:{prefix}" if prefix else "xmlns")
-            return name == "html" and not slash and declared == _NAMESPACE
-        if between is not None and between.strip(" \t\n\r"):
-            return False
+            return _attributes_of(attributes).get(f"xmlns:{prefix}" if prefix else "xmlns") == _NAMESPACE
+        if token.group() == "<" or (between is not None and between.strip(" \t\n\r")):
+            return False  # it is not well-formed; and a page of nothing else would be looked through for long
     return False
 
 
