@@ -15,18 +15,20 @@ from harness.bench import Bench
 from storage.stores import CRAWL, SPEC
 from swarm.sync_swarm import copy
 
+from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.due_tasks import DueTasks
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.keyspace import url_key
-from dhtcrawl.storage.store import counters, keys
+from dhtcrawl.spec import CrawlSpec, make_spec
+from dhtcrawl.storage.store import counters, keys, tasks
 from dhtcrawl.storage.store import replicas as stored
 from dhtcrawl.storage.store.known_depths import DepthTable
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Place, State
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
-from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.storage.store.tasks import FetchedPage, Link
 
 from .by_hand import make
 
@@ -40,7 +42,7 @@ class LookedError(Exception):
 class IntakeBench(Bench):
     """A node's side of a crawl; its backups answer when the test lets them."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: CrawlSpec = SPEC) -> None:
         super().__init__()
         self.frontier: Frontier = make(parallel=100)
         self.owned: Callable[[bytes], bool] = lambda key: True
@@ -48,6 +50,7 @@ class IntakeBench(Bench):
         self.kept: list[TaskReplica] = []
         self.told: list[TaskReplica] = []
         self.resent: list[bytes] = []
+        self.took_part: list[str] = []
         self.changes = 0
         corridor: Any = SimpleNamespace(counters=SimpleNamespace(urls_seen=0), resend=self.resent.extend)
         self.together: Any = SimpleNamespace(
@@ -60,7 +63,7 @@ class IntakeBench(Bench):
             keep=self._keep,
             busy=True,
             when_kept=lambda key, then: False,
-            took_part=lambda nodes: None,
+            took_part=self.took_part.extend,
             tell=self.told.extend,
         )
         services: Any = SimpleNamespace(
@@ -70,7 +73,7 @@ class IntakeBench(Bench):
             ports=SimpleNamespace(ownership=self.together, replication=self.together, record=self.together),
         )
         self.counters = CrawlCounters()
-        start = CrawlStart(SPEC, CRAWL, self.counters, [], {})
+        start = CrawlStart(spec, CRAWL, self.counters, [], {})
         self.due = DueTasks(self.frontier, self.together, self.clock)
         self.intake = Intake(
             services, start, self.frontier, self.due, corridor, itertools.count(1), changed=self._changed
@@ -284,7 +287,8 @@ async def test_what_is_not_ours_any_more_leaves_memory_at_once_and_the_store_in_
     async with a_world() as (world, group):
         running = group.create_task(world.intake.run())
         await world.merge(*(copy(n) for n in range(20)))
-        assert len(world.queued()) == 20
+        world.backups_answer()
+        assert len(world.queued()) == len(world.frontier) == 20
         world.owned = lambda key: False
         world.intake.look_again()
         assert world.startable() == set()
@@ -329,6 +333,164 @@ async def test_a_view_that_changes_during_a_sweep_begins_it_anew() -> None:
         assert world.intake.idle
         world.intake.close()
         await running
+
+
+async def test_a_node_is_not_idle_while_it_sweeps_and_says_so_once_it_has_swept() -> None:
+    async with a_world() as (world, group):
+        running = group.create_task(world.intake.run())
+        world.owned = lambda key: False
+        world.intake.view_changed("a")
+        changes = world.changes
+        await asyncio.sleep(0)
+        assert not world.intake.idle, "the sweep has begun"
+        await asyncio.sleep(1.0)
+        assert world.intake.idle
+        assert world.changes > changes
+        world.intake.close()
+        await running
+
+
+async def test_the_store_is_swept_when_the_claim_changes_and_not_when_other_nodes_come_and_go() -> None:
+    async with a_world() as (world, group):
+        running = group.create_task(world.intake.run())
+        world.owned = lambda key: False
+        world.intake.view_changed("a")
+        await asyncio.sleep(1.0)
+        activity = world.intake.activity
+        world.intake.view_changed("a")
+        assert world.intake.idle
+        assert world.intake.activity > activity, "who asks whether all is over must see it"
+        world.intake.view_changed("b")
+        assert not world.intake.idle
+        world.intake.close()
+        await running
+
+
+async def test_a_claim_that_came_and_went_before_it_was_swept_is_swept_when_it_comes_again() -> None:
+    async with a_world() as (world, group):
+        running = group.create_task(world.intake.run())
+        world.owned = lambda key: False
+        world.intake.view_changed("a")
+        await asyncio.sleep(1.0)
+        world.intake.view_changed("b")
+        world.intake.view_changed("a")
+        await asyncio.sleep(1.0)
+        world.intake.view_changed("b")
+        assert not world.intake.idle, "the sweep was for the other one"
+        world.intake.close()
+        await running
+
+
+async def test_of_two_claims_that_come_during_a_sweep_the_later_is_the_one_that_is_swept() -> None:
+    async with a_world() as (world, group):
+        running = group.create_task(world.intake.run())
+        world.owned = lambda key: False
+        world.intake.view_changed("a")
+        await asyncio.sleep(0)
+        world.intake.view_changed("b")
+        await asyncio.sleep(1.0)
+        world.intake.view_changed("b")
+        assert world.intake.idle
+        world.intake.view_changed("a")
+        assert not world.intake.idle
+        world.intake.close()
+        await running
+
+
+async def test_what_a_sweep_changes_counts_as_activity() -> None:
+    async with a_world() as (world, group):
+        running = group.create_task(world.intake.run())
+        world.owned = lambda key: False
+        await world.merge(copy(1))
+        for claims in ((lambda key: True), (lambda key: False)):
+            world.owned = claims
+            world.intake.look_again()
+            await asyncio.sleep(0)
+            activity = world.intake.activity
+            await asyncio.sleep(1.0)
+            assert world.intake.activity > activity
+            world.backups_answer()
+            await asyncio.sleep(1.0)
+        world.intake.close()
+        await running
+
+
+async def test_a_node_makes_tasks_of_the_seeds_that_it_owns_only() -> None:
+    spec = make_spec(["http://a.example/", "http://b.example/"], CrawlSettings())
+    async with asyncio.TaskGroup() as group:
+        world = IntakeBench(spec)
+        running = group.create_task(world.intake.run())
+        world.owned = spec.key_of("http://b.example/").__eq__
+        world.intake.look_again()
+        await asyncio.sleep(1.0)
+        assert [kept.task.url for kept in world.kept] == ["http://b.example/"]
+        world.backups_answer()
+        world.intake.close()
+        await running
+
+
+async def test_a_task_in_memory_that_is_over_by_what_another_node_knows_is_not_fetched() -> None:
+    async with a_world() as (world, _):
+        await world.merge(copy(1))
+        world.backups_answer()
+        await world.merge(copy(1, **DONE))
+        assert world.startable() == set()
+
+
+async def test_who_fetched_what_this_node_learns_of_takes_part() -> None:
+    async with a_world() as (world, _):
+        await world.merge(copy(1))
+        assert world.took_part == []
+        await world.merge(copy(1, **DONE))
+        assert world.took_part == ["ab" * 20]
+
+
+async def test_the_owner_is_told_of_a_page_that_is_fetched_and_not_done_yet() -> None:
+    async with a_world() as (world, _):
+        world.owned = lambda key: False
+        await world.merge(copy(1), copy(2, depth=3))
+        await world.merge(copy(1, state=State.FETCHED, place=DONE["place"]), copy(2, depth=2))
+        assert [(each.key, each.task.state) for each in world.told] == [(copy(1).key, State.FETCHED)]
+
+
+async def test_a_page_that_another_node_found_on_a_shorter_way_sends_its_links_again() -> None:
+    async with a_world() as (world, _):
+        world.intake.merged(Merged([], [], [], [copy(1).key], 0))
+        assert world.resent == [copy(1).key]
+
+
+async def test_a_page_that_a_link_leads_to_on_a_shorter_way_sends_its_links_again_once_the_backups_know() -> None:
+    async with asyncio.TaskGroup() as group:
+        world, here = IntakeBench(make_spec(["http://a.example/"], CrawlSettings(depth=5))), link(1)
+        accepting = group.create_task(world.intake.accept([here._replace(depth=3)]))
+        await asyncio.sleep(1.0)
+        world.backups_answer()
+        await accepting
+        fields = {"url": here.url, "status": 200, "depth": 3, "referrer": None}
+        page = FetchedPage(here.key, 3, fields, b"", [])
+        write: Any = partial(tasks.fetched, crawl=CRAWL, page=page, place=DONE["place"], attempt=0)
+        await world.committer.submit(write)
+        accepting = group.create_task(world.intake.accept([here]))
+        await asyncio.sleep(1.0)
+        assert world.resent == []
+        world.backups_answer()
+        assert await accepting == frozenset()
+        assert world.resent == [here.key]
+
+
+async def test_whoever_waits_for_work_hears_of_what_was_accepted_and_of_what_was_let_go() -> None:
+    async with a_world() as (world, group):
+        accepting = group.create_task(world.intake.accept([link(1)]))
+        await asyncio.sleep(1.0)
+        changes = world.changes
+        world.backups_answer()
+        await accepting
+        assert world.changes > changes
+        changes = world.changes
+        world.intake.let_go(Merged([], [], [], [copy(1).key], 0))
+        assert world.changes > changes
+        assert world.resent == [copy(1).key]
+        assert world.frontier.overflowed, "what was let go may have lain in the stored queue before"
 
 
 async def test_everything_that_comes_counts_as_activity() -> None:

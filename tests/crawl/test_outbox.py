@@ -94,6 +94,15 @@ def test_the_ack_of_a_longer_way_does_not_stand_for_a_shorter_one_under_way() ->
     assert outbox.acked([link("a", 2)]) == [b"first", b"second"]
 
 
+def test_a_longer_way_that_is_acked_later_does_not_undo_a_shorter_one() -> None:
+    known = AckedFilter(10)
+    known.add(b"a", 1)
+    known.add(b"a", 3)
+    assert known.covers(b"a", 1)
+    known.add(b"a", 0)
+    assert known.covers(b"a", 0)
+
+
 def test_take_gives_links_in_order_and_no_more_than_asked_for() -> None:
     outbox = Outbox(depth_matters=False)
     links = [link(name) for name in "abc"]
