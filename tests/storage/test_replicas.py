@@ -304,6 +304,136 @@ def test_a_tombstone_of_an_older_generation_gets_ours_in_answer() -> None:
     holder.check_queue()
 
 
+# -- what is doubted --
+
+
+def doubting(holder: Holder, *some: TaskReplica, doubted: Iterable[str]) -> Merged:
+    keys_ = frozenset(map(SPEC.key_of, doubted))
+    return holder.run(
+        lambda txn: replicas.merge_in(
+            txn, CRAWL, some, holder.orders, mine=holder.mine, held=holder.held, depth_matters=True, doubtful=keys_
+        )
+    )
+
+
+def test_a_doubted_record_ends_no_task_makes_none_and_moves_no_page() -> None:
+    holder = Holder()
+    holder.merge([copy(A), copy(B, state=State.DONE, place=THERE)])
+    before = holder.found()
+    moved = copy(B, state=State.DONE, place=THERE._replace(node="00" * 20))
+    told = [copy(A, state=State.DONE, place=THERE), moved, copy(C, state=State.DEAD, reason="failed")]
+    merged = doubting(holder, *told, doubted=URLS)
+    assert merged.doubted == tuple(map(SPEC.key_of, URLS))
+    assert (merged.fresh, merged.changed, merged.unqueued, merged.new) == ((), (), [], 0)
+    assert holder.found() == before
+    holder.check_queue()
+
+
+def test_a_doubted_record_counts_as_far_as_it_ends_nothing_and_so_do_those_beside_it() -> None:
+    holder = Holder(owned=[])
+    holder.merge([copy(A, depth=2), copy(B)])
+    merged = doubting(holder, copy(A), copy(B, state=State.DONE, place=THERE), doubted=[A])
+    assert merged.doubted == ()
+    assert (holder.task(A).depth, holder.task(B).state) == (1, State.DONE)
+
+
+def test_a_doubted_record_of_a_page_that_lies_here_may_say_so() -> None:
+    holder = Holder()
+    fetched_here(holder, A)
+    page_here = holder.task(A)
+    holder.merge([TaskReplica(SPEC.key_of(A), page_here._replace(state=State.PENDING, gen=1, place=None))])
+    said = TaskReplica(SPEC.key_of(A), page_here._replace(gen=1))
+    assert doubting(holder, said, doubted=[A]).doubted == ()
+    assert holder.task(A).state == State.FETCHED
+
+
+def test_a_doubted_tombstone_is_left_out_and_asked_for_whole() -> None:
+    holder = Holder()
+    holder.merge([copy(A), copy(B), copy(C, state=State.DONE, place=THERE)])
+    ends, doubtful = [end(A), end(B), end(C)], frozenset(map(SPEC.key_of, (A, C)))
+    known, merged = holder.run(
+        lambda txn: replicas.bury(txn, CRAWL, ends, mine=holder.mine, held=holder.held, doubtful=doubtful)
+    )
+    assert known == [False, True, True], "the last is no news"
+    assert merged.doubted == (SPEC.key_of(A),)
+    assert [holder.task(url).state for url in URLS] == [State.PENDING, State.DONE, State.DONE]
+    unknown = frozenset([SPEC.key_of("http://c.example/")])
+    known, merged = holder.run(
+        lambda txn: replicas.bury(
+            txn, CRAWL, [end("http://c.example/")], mine=holder.mine, held=holder.held, doubtful=unknown
+        )
+    )
+    assert (known, merged.doubted) == ([False], ())
+
+
+# -- what a merge tells --
+
+
+def test_who_has_the_bodies_of_pages_that_are_learned_of_is_told() -> None:
+    holder = Holder()
+    assert holder.merge([copy(A), copy(B)]).holders == ()
+    assert holder.merge([copy(C, state=State.DONE, place=THERE)]).holders == (OTHER,)
+    assert holder.merge([copy(A, state=State.DONE, place=THERE)]).holders == (OTHER,)
+    assert holder.bury(end(B))[1].holders == (OTHER,)
+
+
+def test_records_that_are_new_or_queued_and_those_that_changed_are_told_apart() -> None:
+    holder = Holder(owned=[A])
+    merged = holder.merge([copy(A, depth=3), copy(B, depth=3)])
+    assert [key for key, _ in merged.fresh] == [SPEC.key_of(A), SPEC.key_of(B)]
+    assert merged.changed == ()
+    merged = holder.merge([copy(A, depth=2), copy(B, depth=2), copy(B, depth=2)])
+    assert [(key, task.depth) for key, task in merged.fresh] == [(SPEC.key_of(A), 2)], "at another place in its queue"
+    assert [(key, task.depth) for key, task in merged.changed] == [(SPEC.key_of(B), 2)]
+    merged = holder.merge([copy(A, depth=2, referrer="http://x.example/"), copy(B, depth=3)])
+    assert (merged.fresh, merged.changed) == ((), ()), "nothing on which a decision depends"
+
+
+def test_a_record_that_comes_again_as_it_is_goes_into_the_queue_that_it_belongs_to_now() -> None:
+    holder = Holder(owned=[])
+    holder.merge([copy(A)])
+    holder.owned.add(SPEC.key_of(A))
+    merged = holder.merge([copy(A)])
+    assert ([queued.url for queued in merged.queued], len(merged.fresh)) == ([A], 1)
+    holder.check_queue()
+
+
+def test_only_what_is_open_can_be_lent_and_it_leaves_its_queue() -> None:
+    holder = Holder()
+    holder.merge([copy(A), copy(B, state=State.DONE, place=THERE)])
+    holder.leased.update(map(SPEC.key_of, URLS))
+    wanted = list(map(SPEC.key_of, URLS))
+    found, merged = holder.run(lambda txn: replicas.lend(txn, CRAWL, wanted, mine=holder.mine, held=holder.held))
+    assert [(key, task.url) for key, task in found] == [(SPEC.key_of(A), A)]
+    assert merged.unqueued == [("a.example", SPEC.key_of(A))]
+
+
+def test_a_task_is_over_once_its_page_is_fetched() -> None:
+    holder = Holder()
+    states = {A: State.FETCHED, B: State.DEAD, C: State.PENDING}
+    holder.merge([copy(url, state=state, place=THERE if url == A else None) for url, state in states.items()])
+    wanted = [SPEC.key_of(url) for url in (*URLS, "http://c.example/")]
+    assert holder.run(lambda txn: replicas.settled(txn, CRAWL, wanted)) == [SPEC.key_of(A), SPEC.key_of(B)]
+
+
+def test_a_way_that_is_not_shorter_than_the_one_whose_links_were_sent_sends_nothing_again() -> None:
+    holder = Holder()
+    fetched_here(holder, A, depth=1)
+    holder.settle(A)
+    dropped = holder.task(A)
+    holder.drop(TaskReplica(SPEC.key_of(A), dropped))
+    assert holder.merge([TaskReplica(SPEC.key_of(A), dropped)]).resend == []
+    assert keys.key(keys.FETCHED, CRAWL, SPEC.key_of(A)) not in holder.stored_keys()
+
+
+def test_a_page_that_comes_back_as_fetched_at_another_node_is_that_nodes_to_go_on_with() -> None:
+    holder = Holder()
+    fetched_here(holder, A)
+    holder.settle(A)
+    holder.drop(TaskReplica(SPEC.key_of(A), holder.task(A)))
+    assert holder.merge([copy(A, state=State.FETCHED, place=THERE)]).resend == []
+
+
 # -- queues --
 
 
