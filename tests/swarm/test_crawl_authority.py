@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from storage.stores import SPEC
 
 from dhtcrawl.identity import NodeIdentity
-from dhtcrawl.keyspace import crawl_key, distance
+from dhtcrawl.keyspace import crawl_key, distance, placement
 from dhtcrawl.node_key import NodeKey
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.sim.keys import SimKey
@@ -34,6 +36,7 @@ from dhtcrawl.storage.store.crawl_record import (
     write_fields,
 )
 from dhtcrawl.storage.store.crawl_signatures import author, nonce_of
+from dhtcrawl.swarm.lifecycle import crawl_authority
 from dhtcrawl.swarm.lifecycle.crawl_authority import CrawlAuthority
 from swarm.fake_peers import node, view_of
 
@@ -123,6 +126,87 @@ def test_any_member_may_stop_a_crawl_for_its_full_disk_and_for_nothing_else() ->
     for cause, may in (("disk limit", True), ("page limit", False), ("", False)):
         told = signed(changed(CRAWL, STOPPING, cause=cause), CRAWL, MEMBER)
         assert (judge().believed(told, CRAWL, MEMBER.node_id).state == STOPPING) is may
+
+
+@pytest.mark.parametrize("ended", [COMPLETE, "failed"])
+def test_a_crawl_that_is_over_may_be_opened_by_any_member_and_not_paused_or_stopped(ended: str) -> None:
+    known = signed(changed(CRAWL, RUNNING, ended=ended), CRAWL, COORDINATOR)
+    for change in (CHANGES["pause"], CHANGES["stop"], lambda record: changed(record, STOPPING, cause="disk limit")):
+        told = signed(replace(change(known), ended=""), known, MEMBER)
+        assert judge().believed(told, known, MEMBER.node_id).state_said[1:] == known.state_said[1:]
+
+
+def test_a_state_that_is_told_again_in_a_later_version_is_no_change() -> None:
+    authority = judge()
+    told = replace(CRAWL, version=CRAWL.version + 1)
+    assert authority.believed(told, CRAWL, MEMBER.node_id) is told
+    assert authority.refused == 0
+
+
+def test_the_author_of_a_crawl_that_is_known_without_one_is_who_has_signed_it() -> None:
+    known = replace(CRAWL, author=None)
+    assert CRAWL.author is not None
+    forged = replace(CRAWL, author=CRAWL.author._replace(signature=bytes(64)))
+    assert judge().believed(forged, known, MEMBER.node_id).author is None
+    assert judge().believed(CRAWL, known, MEMBER.node_id).author == CRAWL.author
+
+
+def test_a_node_without_any_active_member_in_sight_has_no_coordinator_and_believes_no_members_change() -> None:
+    nobody = judge(view_of([], joining=[0]))
+    assert not nobody.coordinates(CRAWL.crawl_id)
+    told = signed(CHANGES["pause"](CRAWL), CRAWL, MEMBER)
+    assert nobody.believed(told, CRAWL, MEMBER.node_id).state == RUNNING
+
+
+def test_it_is_remembered_of_so_many_crawls_only_who_coordinated_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crawl_authority, "CRAWLS_KEPT_MAX", 2)
+    ended = signed(changed(CRAWL, RUNNING, ended=COMPLETE), CRAWL, COORDINATOR)
+    left = view_of(n for n in MEMBERS if node(n) != COORDINATOR.node_id)
+    for others, counts in ((1, True), (2, False)):
+        views = [view_of(MEMBERS)]
+        authority = CrawlAuthority(SimKey(node(0)), partial(operator.itemgetter(-1), views), lambda _: False)
+        authority.coordinates(CRAWL.crawl_id)
+        for number in range(others):
+            authority.coordinates(bytes([number]) * 16)
+        views.append(left)
+        assert (authority.believed(ended, CRAWL, MEMBER.node_id).ended == COMPLETE) is counts
+
+
+def test_the_node_where_a_crawl_was_submitted_takes_peoples_wishes_before_it_is_a_member() -> None:
+    author = CrawlAuthority(AUTHOR, lambda: view_of(set(MEMBERS) - {1}), lambda _: True)
+    assert author.in_charge(CRAWL) == AUTHOR.node_id
+
+
+def test_whose_word_on_a_seeds_redirect_counts_at_once() -> None:
+    key = SPEC.key_of(SPEC.seeds[0])
+    others = sorted(set(MEMBERS) - {1}, key=lambda n: distance(node(n), placement(key)))
+    closest, owner, further = (node(n) for n in others[:3])
+    view = view_of(others[1:])
+    assert judge(view).may_lead(CRAWL, node(0), key), "its own"
+    assert judge(view).may_lead(CRAWL, AUTHOR.node_id, key)
+    assert judge(view).may_lead(CRAWL, owner, key)
+    assert judge(view).may_lead(CRAWL, closest, key), "it owned the seed while it was here"
+    assert not judge(view, was_member=False).may_lead(CRAWL, closest, key), "a stranger"
+    assert not judge(view).may_lead(CRAWL, further, key)
+    nobody = judge(view_of([]))
+    assert not nobody.may_lead(replace(CRAWL, author=None), owner, key)
+
+
+def test_a_bequest_that_is_garbage_or_that_another_has_signed_is_none() -> None:
+    heir = CrawlAuthority(SimKey(node(0)), lambda: view_of(MEMBERS), lambda _: True)
+    leaver = CrawlAuthority(MEMBER, lambda: view_of(MEMBERS), lambda _: True)
+    bequest = leaver.bequest(CRAWL, node(0))
+    assert heir.left_here(CRAWL.crawl_id, MEMBER.node_id, bequest.packed()) == bequest
+    assert heir.left_here(CRAWL.crawl_id, MEMBER.node_id, b"garbage") is None
+    assert heir.left_here(CRAWL.crawl_id, ANOTHER.node_id, bequest.packed()) is None
+    assert heir.left_here(bytes(16), MEMBER.node_id, bequest.packed()) is None
+
+
+def test_a_redirect_is_signed_unless_the_crawl_was_begun_before_there_were_authors() -> None:
+    led = judge().led_to(CRAWL, SPEC.seeds[0], "http://b.example/")
+    assert (led.aliases, len(led.targets)) == (["http://b.example/"], 1)
+    led = judge().led_to(replace(CRAWL, author=None), SPEC.seeds[0], "http://b.example/")
+    assert (led.aliases, led.targets) == (["http://b.example/"], {})
 
 
 def test_the_rest_of_a_record_counts_where_a_change_does_not() -> None:

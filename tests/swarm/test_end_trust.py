@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dhtcrawl.swarm.records import end_trust
 from dhtcrawl.swarm.records.end_trust import AWAY_RATE_S, BURST, LAST_MAX, RATE_S, SETTLED_S, EndTrust
 from dhtcrawl.swarm.records.patience import PATIENCE_S
 from swarm.fake_peers import node, view_of
@@ -38,7 +39,34 @@ def test_once_a_node_has_come_or_gone_each_sender_has_a_little_credit(lends: boo
         assert taken(trust, SETTLED_S, teller=teller, lends=lends) == BURST
         assert taken(trust, SETTLED_S, teller=teller, lends=lends) == 0
         assert taken(trust, SETTLED_S + 2, teller=teller, lends=lends) == 2 * RATE_S
+        assert taken(trust, SETTLED_S + 4, teller=teller, lends=lends) == 2 * RATE_S, "and not for the time before"
     assert taken(trust, 10 * SETTLED_S, lends=True) == BURST, "a worker may be late at any time"
+
+
+def test_a_view_with_the_same_members_gives_nobody_credit() -> None:
+    trust = EndTrust(HERE, 0.0)
+    trust.look(view_of([0, 1, 2]), SETTLED_S)
+    assert taken(trust, SETTLED_S) == 0
+
+
+def test_a_node_that_comes_for_the_first_time_has_the_credit_of_all() -> None:
+    trust = EndTrust(HERE, 0.0)
+    trust.look(view_of([0, 1, 2, 3]), 1_000.0)
+    assert taken(trust, 1_000.0, teller=3) == BURST
+    trust.look(HERE, 1_001.0)
+    trust.look(view_of([0, 1, 2, 3]), 1_003.0)
+    assert taken(trust, 1_003.0, teller=3) == 2 * AWAY_RATE_S + 3 * RATE_S
+
+
+def test_of_many_senders_those_that_were_heard_of_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(end_trust, "NODES_MAX", 2)
+    trust = EndTrust(HERE, 0.0)
+    trust.look(view_of([0, 1, 2, 3]), 1.0)
+    for teller in (1, 2):
+        assert taken(trust, 1.0, teller=teller) == BURST
+    assert [taken(trust, 1.0, teller=teller) for teller in (1, 2)] == [0, 0]
+    assert taken(trust, 1.0, teller=3) == BURST
+    assert [taken(trust, 1.0, teller=teller) for teller in (2, 3, 1)] == [0, 0, BURST], "as if it had said nothing"
 
 
 def test_a_node_that_was_away_may_have_fetched_all_the_while() -> None:

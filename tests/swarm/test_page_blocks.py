@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.swarm.calls.lifecycle import BOOK_NODES_MAX, EPOCH_MAX
+from dhtcrawl.swarm.calls.lifecycle import BOOK_NODES_MAX, EPOCH_MAX, PAGES_MAX
+from dhtcrawl.swarm.calls.words import COUNT_MAX
+from dhtcrawl.swarm.lifecycle import page_blocks
 from dhtcrawl.swarm.lifecycle.page_blocks import (
     BLOCK_MAX,
     EMPTY_S,
@@ -185,6 +187,23 @@ def test_no_rows_make_a_book_raise(rows: bytes) -> None:
     book = PageBook()
     book.learn(rows)
     assert book.total >= 0
+
+
+@pytest.mark.parametrize("row", [(EPOCH_MAX + 1, 1, 1), (1, COUNT_MAX + 1, 1), (1, 1, PAGES_MAX + 1)])
+def test_a_row_whose_numbers_no_node_could_send_on_is_left_out(row: tuple[int, int, int]) -> None:
+    liar, book = PageBook(), PageBook()
+    liar.put(A, row)
+    liar.put(B, (1, COUNT_MAX, PAGES_MAX))
+    book.learn(liar.rows())
+    assert (book.out(A), book.out(B)) == (0, PAGES_MAX)
+
+
+def test_a_full_book_still_hears_of_the_nodes_that_stand_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_blocks, "BOOK_NODES_MAX", 1)
+    coordinator = blocks(100, A)
+    assert coordinator.book.has_room_for(A)
+    assert ask(coordinator, A, 1, 0, 8) == 8
+    assert coordinator.left == 92
 
 
 def test_a_full_book_takes_no_further_node_and_hands_out_nothing_to_it() -> None:

@@ -40,6 +40,19 @@ def test_who_was_silent_begins_anew() -> None:
     assert not say(Patience(), A, PATIENCE_S * 3, every=GAP_S - 1)
 
 
+def test_who_was_silent_about_one_task_begins_anew_with_it_also_while_others_go_on() -> None:
+    patience = Patience()
+    patience.refused(B, CRAWL, [key(1)], 0.0)
+    patience.refused(A, CRAWL, [key(2)], GAP_S - 1)  # which is looked at first, as it has been silent longer than B:
+    patience.refused(B, CRAWL, [key(3)], GAP_S - 1)
+    now = GAP_S
+    patience.refused(B, CRAWL, [key(1)], now)  # so this claim of B was not forgotten, though it is too old
+    while now < PATIENCE_S:
+        now += 5.0
+        refused = patience.refused(B, CRAWL, [key(1)], now)
+    assert refused == {key(1)}
+
+
 def test_claims_that_are_not_repeated_are_forgotten() -> None:
     patience = Patience()
     for second in range(100):

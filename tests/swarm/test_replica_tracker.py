@@ -246,6 +246,82 @@ def test_a_stand_in_that_is_gone_is_replaced_and_one_that_becomes_a_backup_is_no
     assert tracked.safe == NEAR[:1]
 
 
+def test_all_nodes_that_join_have_to_have_a_record_however_many_backups_have_it() -> None:
+    tracked = Tracked(view_of([0, 1, 2], joining=[3, 4]))
+    tracked.keep(1)
+    tracked.acked(1, 2, 3)
+    assert tracked.safe == [], "one of two that join"
+    tracked.acked(4)
+    assert tracked.safe == [1]
+
+
+def test_a_crawl_does_not_wait_for_what_a_node_lacks_that_is_gone() -> None:
+    tracked = Tracked(SIX)
+    tracked.keep(NEAR[0])
+    tracked.refuse(3, 0.0)
+    tracked.no_room(3, 2.0)
+    tracked.acked(1, 2, 4)
+    assert tracked.tracker.busy_with(CRAWL)
+    tracked.become(view_of([0, 1, 2, 3, 4]))
+    assert tracked.tracker.busy_with(CRAWL), "it is there"
+    tracked.become(view_of([0, 1, 2, 4]))
+    assert not tracked.tracker.busy_with(CRAWL)
+
+
+def test_a_queue_that_is_full_is_waited_for_once_and_again_once_it_had_room() -> None:
+    tracked = Tracked()
+    tracked.keep(1)
+    tracked.keep(2)
+    tracked.refuse(3, 0.0)
+    assert tracked.awaited == [node(3)]
+    tracked.tracker.room(node(3))
+    tracked.keep(4)
+    tracked.refuse(3, 1.0)
+    assert tracked.awaited == [node(3)] * 2
+    tracked.no_room(3, 3.0)
+    tracked.keep(5)
+    tracked.refuse(3, 3.0 + SLOW_S)
+    assert tracked.awaited == [node(3)] * 3
+
+
+def test_a_node_that_has_a_page_gets_its_record_once_and_only_while_it_is_there() -> None:
+    def sent_to(holder: int, view: View) -> list[bytes]:
+        tracked = Tracked(view)
+        place = Place(node(holder).hex(), "a.warc.gz", 0, 9)
+        tracked.keep_these([copy(NEAR[0], state=State.DONE, place=place)], NEAR[0])
+        return tracked.sent_to()
+
+    backups = [node(1), node(2), node(3)]
+    assert sent_to(5, SIX) == [*backups, node(5)]
+    assert sent_to(2, SIX) == backups
+    assert sent_to(0, SIX) == backups
+    assert sent_to(5, view_of(range(5))) == backups, "it is gone"
+
+
+def test_the_heir_of_a_node_gets_the_records_of_its_pages() -> None:
+    tracked = Tracked(SIX)
+    tracked.tracker = ReplicaTracker(SIX, OWN, replicas=REPLICAS, acks=ACKS, heir_of=lambda *_: node(5).hex())
+    place = Place(node(9).hex(), "a.warc.gz", 0, 9)
+    tracked.keep_these([copy(NEAR[0], state=State.DONE, place=place)], NEAR[0])
+    assert tracked.sent_to() == [node(1), node(2), node(3), node(5)]
+    nobody = ReplicaTracker(SIX, OWN, replicas=REPLICAS, acks=ACKS, heir_of=lambda *_: None)
+    known = copy(NEAR[0], state=State.DONE, place=place)
+    assert nobody.held_afar(SIX, CRAWL, [known, copy(NEAR[1])]) == {(place.node, node(9)): [known]}
+
+
+def test_a_record_that_is_sent_to_a_node_that_is_lost_goes_to_it_again_while_it_is_a_member() -> None:
+    tracked = Tracked()
+    tracked.keep(1)
+    tracked.acked(1)
+    tracked.gone(2)
+    assert tracked.sent_to() == [node(2), node(3)]
+    tracked.acked(2)
+    assert tracked.safe == [1]
+    tracked.gone(3)
+    assert tracked.sent_to() == [], "it is safe: a sync sees to it"
+    assert not tracked.tracker.busy_with(CRAWL)
+
+
 def test_tombstones_and_records_are_of_different_kinds() -> None:
     tracked = Tracked(view_of([0, 1]))
     tracked.keep(1, over=True)

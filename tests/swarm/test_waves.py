@@ -52,6 +52,23 @@ def test_two_waves_an_audit_and_one_more_wave_make_an_end() -> None:
     assert verdicts(waves, wave()) == [WaveVerdict.COMPLETE]
 
 
+def test_where_nobody_was_asked_nothing_ends() -> None:
+    waves = Waves()
+    for _ in range(3):
+        judged = waves.judge([], VIEW, RECORD, {})
+        assert (judged.verdict, judged.reasons) == (WaveVerdict.GO_ON, ("there are no members",))
+        waves.audited(waves.still, 0, 0)
+
+
+def test_a_count_of_none_is_nothing_to_wait_for() -> None:
+    idle = wave(a=report(waiting={"in_flight": 0}))
+    assert verdicts(Waves(), idle, idle) == [WaveVerdict.GO_ON, WaveVerdict.AUDIT]
+    frozen = wave(a=report(idle=False, waiting={FROZEN: 2, "queued": 0}))
+    waves = Waves()
+    assert verdicts(waves, frozen, frozen) == [WaveVerdict.GO_ON, WaveVerdict.FROZEN]
+    assert len(waves.judge(NODES, VIEW, RECORD, frozen).reasons) == 1
+
+
 def test_without_the_audit_it_never_ends() -> None:
     assert set(verdicts(Waves(), *[wave()] * 9)[1:]) == {WaveVerdict.AUDIT}
 
