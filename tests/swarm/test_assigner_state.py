@@ -371,3 +371,151 @@ def test_whoever_stops_asks_back_only_what_workers_know_of() -> None:
     first, _ = world.sends
     world.state.took(first, world.now)
     assert world.state.stop() == [TakeBack(B, list(first.tasks))]
+
+
+def take_all(world: Owned) -> Send:
+    """Worker B is given its batch, and has been told of it."""
+    world.choose()
+    first, _ = world.sends
+    world.state.took(first, world.now)
+    return first
+
+
+def given_up(world: Owned, keys: Iterable[bytes]) -> list[bytes]:
+    return [each.key for each in world.state.recalled_too_often(keys)]
+
+
+def test_a_node_that_was_cut_off_is_asked_again_once_it_has_forgotten_what_it_had() -> None:
+    world = Owned()
+    first = take_all(world)
+    del world.incarnations[B]
+    assert world.state.look(world.now)[0] == AskOthers(list(first.tasks))
+    world.incarnations[B] = 1
+    assert world.state.view_changed() == [MakeForget(B)]
+    tasks: list[Queued] = [SOME[key] for key in first.tasks]
+    for forgot in (False, True):
+        if forgot:
+            world.state.forgot(B, world.now)
+        choice = world.state.ask(tasks, VIEW, world.now).answer()
+        assert (B in choice.keys) is forgot, "it may fetch what was taken back from it still"
+
+
+def test_a_task_that_silent_workers_have_had_too_often_is_a_persons() -> None:
+    world = Owned()
+    first = take_all(world)
+    key = next(iter(first.tasks))
+    world.now += SILENT_S
+    world.state.look(world.now)
+    assert given_up(world, [key]) == [], "once is not too often"
+    world.state.lent.lend(B, 1, HOST, [key], world.now, 30.0)
+    world.now += SILENT_S
+    assert given_up(world, [key]) == [], "it is at a node"
+    world.state.look(world.now)
+    assert given_up(world, [key]) == [key]
+    assert given_up(world, [key]) == [], "and forgotten with that"
+
+
+def test_that_workers_went_or_were_started_again_is_no_fault_of_a_task() -> None:
+    world = Owned()
+    first = take_all(world)
+    key = next(iter(first.tasks))
+    for incarnation in (2, 3, 4):
+        world.incarnations[B] = incarnation
+        world.state.look(world.now)
+        assert given_up(world, [key]) == []
+        world.state.lent.lend(B, incarnation, HOST, [key], world.now, 30.0)
+
+
+def test_a_task_that_a_worker_gave_back_by_itself_or_kept_for_its_hosts_sake_was_not_recalled() -> None:
+    world = Owned()
+    first = take_all(world)
+    key, kept, recalled = first.tasks
+    over = list[bytes]()
+    for _ in range(2):
+        world.now += 60.0
+        world.state.reported(B, [TaskOutcome(key, HOST, TaskResult.RECALLED, 1.0)], VIEW, world.now)
+        assert given_up(world, [key]) == []
+        effects = world.state.let_go(TakeBack(B, [kept, recalled]), [kept, recalled], [kept], world.now)
+        over += [each.key for each in effects if isinstance(each, GiveUp)]
+        world.state.lent.lend(B, 1, HOST, first.tasks, world.now, 30.0)
+    assert over == [recalled]
+
+
+def test_a_worker_that_keeps_what_was_asked_for_has_its_time_anew() -> None:
+    world = Owned()
+    first = take_all(world)
+    world.now += 30.0
+    [_, back] = world.state.look(world.now)
+    assert isinstance(back, TakeBack)
+    assert (back.node, back.keys) == (B, list(first.tasks))
+    world.state.let_go(back, [], [], world.now)
+    assert len(world.state.look(world.now)) == 1, "nothing is late"
+
+
+def test_a_page_that_a_worker_has_fetched_is_not_queued_again_before_its_record_comes() -> None:
+    world = Owned()
+    key = next(iter(take_all(world).tasks))
+    assert world.state.reported(B, [TaskOutcome(key, HOST, TaskResult.PAGE, 1.0)], VIEW, world.now) == [Requeue([])]
+    assert key in world.state.lent
+
+
+def test_a_task_that_a_worker_failed_goes_to_others_until_all_have_failed_it() -> None:
+    world = Owned()
+    key = next(iter(take_all(world).tasks))
+    failed = TaskOutcome(key, HOST, TaskResult.FAILED, 1.0, detail="status 503")
+    for worker in (B, C):
+        assert world.state.reported(worker, [failed], VIEW, world.now) == [Requeue([key])]
+        assert key not in world.state.lent
+        world.state.lent.lend(C, 1, HOST, [key] if worker == B else [], world.now, 30.0)
+    [over] = world.state.failed_here(SOME[key], failed, VIEW, world.now)
+    assert isinstance(over, GiveUp)
+    assert over.key == key
+    assert [said in over.detail for said in (B.hex()[:8], C.hex()[:8], OWN.hex()[:8])] == [True] * 3
+
+
+def test_a_task_that_no_node_reaches_goes_round_all_that_may_be_asked() -> None:
+    world = Owned()
+    key = next(iter(take_all(world).tasks))
+    unreachable = TaskOutcome(key, HOST, TaskResult.UNREACHABLE, 1.0, detail="connect: refused")
+    for node in (B, C):
+        assert world.state.reported(node, [unreachable], VIEW, world.now) == [Requeue([key])]
+        world.state.lent.lend(C, 1, HOST, [key], world.now, 30.0)
+    assert world.state.failed_here(SOME[key], unreachable, VIEW, world.now) == (), "the last one decides"
+
+
+def test_what_is_another_nodes_by_now_is_lent_no_longer() -> None:
+    world = Owned()
+    first, *others = take_all(world).tasks
+    world.ours.remove(first)
+    world.state.view_changed()
+    assert world.state.lent.among([first, *others]) == set(others)
+
+
+def test_a_worker_that_reports_nothing_else_says_that_it_runs() -> None:
+    world = Owned()
+    first = take_all(world)
+    world.now += SILENT_S - 1
+    for worker in (B, C):
+        world.state.reported(worker, [], VIEW, world.now)
+    world.now += SILENT_S - 1
+    assert world.state.look(world.now)[0] == AskOthers([])
+    world.state.reported(C, [], VIEW, world.now)
+    world.now += 1
+    assert world.state.look(world.now)[0] == AskOthers(list(first.tasks))
+
+
+def test_what_a_worker_says_of_a_task_that_another_has_by_then_ends_nothing() -> None:
+    world = Owned()
+    first = take_all(world)
+    key = next(iter(first.tasks))
+    assert world.state.reported(C, [TaskOutcome(key, HOST, TaskResult.FAILED, 1.0)], VIEW, world.now) == [Requeue([])]
+    assert key in world.state.lent
+
+
+def test_a_task_that_another_node_owns_by_now_is_not_passed_on_when_it_fails_here() -> None:
+    world = Owned()
+    key = next(iter(SOME))
+    failed = TaskOutcome(key, HOST, TaskResult.FAILED, 1.0, detail="status 503")
+    assert world.state.failed_here(SOME[key], failed, VIEW, world.now) == (PutBack(HOST, SOME[key]),)
+    world.ours.remove(key)
+    assert world.state.failed_here(SOME[key], failed, VIEW, world.now) == ()

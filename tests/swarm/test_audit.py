@@ -17,8 +17,9 @@ from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import GroupRunner
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.memory import MemoryEngine
-from dhtcrawl.swarm.calls.lifecycle import AuditKeys, MissingKeys
-from dhtcrawl.swarm.lifecycle.audit import CALLS_AT_ONCE, KEYS_A_CALL, PAGES_A_READ, Auditor, CrawlAudit
+from dhtcrawl.swarm.calls.lifecycle import AuditKeys, AuditResult, MissingKeys
+from dhtcrawl.swarm.lifecycle import audit as looking
+from dhtcrawl.swarm.lifecycle.audit import CALLS_AT_ONCE, KEYS_A_CALL, PAGES_A_READ, AskedAudit, Auditor, CrawlAudit
 from swarm.fake_peers import FakePeers, node, view_of
 from swarm.sync_swarm import copy
 
@@ -80,6 +81,71 @@ async def test_all_pages_are_looked_at_however_many_there_are() -> None:
     pages = {copy(n).key: [copy(n).key] for n in range(PAGES_A_READ + 20)}
     _, _, peers = await audit(lacking(), pages=pages)
     assert sum(len(args["keys"]) for _, _, args in peers.called) == len(pages)
+
+
+async def test_a_lost_link_is_sent_again_by_all_pages_that_have_it_and_a_found_one_is_asked_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(looking, "PAGES_A_READ", 1)
+    same = dict.fromkeys(PAGES, LINKS[:2])
+    missing, resent, peers = await audit(lacking(LINKS[1]), pages=same)
+    assert (missing, resent) == (3, {each: {LINKS[1]} for each in PAGES})
+    asked = [key for _, _, args in peers.called for key in args["keys"]]
+    assert (asked.count(LINKS[0]), asked.count(LINKS[1])) == (1, 3)
+    monkeypatch.setattr(looking, "KNOWN_MAX", 0)
+    _, _, peers = await audit(lacking(), pages=same)
+    assert len([key for _, _, args in peers.called for key in args["keys"]]) == 6, "no more are remembered"
+
+
+class Slow:
+    """An audit that ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun = self.cancelled = 0
+        self.end: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> tuple[int, int]:
+        self.begun += 1
+        try:
+            return await asyncio.shield(self.end)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+
+async def test_an_audit_that_takes_long_is_asked_after_and_its_result_is_kept_where_nothing_was_missing() -> None:
+    slow = Slow()
+    async with asyncio.TaskGroup() as group:
+        asked = AskedAudit(slow.run, 3.0)
+        assert await asked.result(b"still", group) == AuditResult(running=True)
+        slow.end.set_result((0, 0))
+        for _ in range(2):
+            assert await asked.result(b"still", group) == AuditResult(0, 0)
+    assert (slow.begun, slow.cancelled) == (1, 0)
+
+
+@pytest.mark.parametrize("found", [(2, 0), (0, 1), (2, 1)])
+async def test_an_audit_that_found_something_is_made_anew_by_the_next_call(found: tuple[int, int]) -> None:
+    slow = Slow()
+    slow.end.set_result(found)
+    async with asyncio.TaskGroup() as group:
+        asked = AskedAudit(slow.run, 3.0)
+        for _ in range(2):
+            assert await asked.result(b"still", group) == AuditResult(*found)
+    assert slow.begun == 2
+
+
+async def test_an_audit_of_another_state_ends_the_one_that_runs() -> None:
+    slow = Slow()
+    async with asyncio.TaskGroup() as group:
+        asked = AskedAudit(slow.run, 3.0)
+        first = group.create_task(asked.result(b"still", group))
+        await asyncio.sleep(1.0)
+        assert await asked.result(b"other", group) == AuditResult(running=True)
+        assert await first == AuditResult(running=True), "who asked for it does not take it for audited"
+        assert (slow.begun, slow.cancelled) == (2, 1)
+        asked.cancel()
+    assert slow.cancelled == 2
 
 
 async def test_the_handler_names_what_has_no_record_here() -> None:
