@@ -27,7 +27,7 @@ def claims(spec: CrawlSpec, crawl: bytes, urls: list[str], node: bytes) -> list[
     """That these pages lie at the node, and that they are dead, each as a record and as a tombstone."""
     place = PlaceRow(node.hex(), "forged.warc.gz", 0, 9)
     found: list[Request] = []
-    for state, reason, lies_at in ((State.DONE, "", place), (State.DEAD, "http-404", None)):
+    for state, reason, lies_at in ((State.DONE, "", place), (State.DEAD, "failed", None)):
         end = (int(state), 0, 1, reason, "", lies_at)
         rows = [RecordRow(spec.key_of(url), url, 1, urls[0], 0, False, 0, *end) for url in urls]
         found.append(StoreBackup(crawl, tuple(rows)))

@@ -103,18 +103,25 @@ class InboxBench(Bench):
         self.beyond: set[bytes] = set()
         self.known_there: set[bytes] = set()  # what the sender's record reaches
         self.caught_up: list[tuple[bytes, bytes]] = []
+        self.awake = True
+        self.merger = Merger(
+            self.committer, itertools.count(1), lambda crawl: self.run, self.peers, self.clock.monotonic
+        )
+        self.doubts = Doubts(
+            CrawlKnowledge(lambda crawl, links: self.strays(links), self._took_part, self._catch_up),
+            self.clock.monotonic,
+            group,
+        )
         self.inbox = Inbox(
             self.peers,
             self.registry,
             group,
-            Merger(self.committer, itertools.count(1), lambda crawl: self.run, self.peers, self.clock.monotonic),
+            self.merger,
             refresh=lambda asker, message: _refuse(),
-            doubts=Doubts(
-                CrawlKnowledge(lambda crawl, links: self.strays(links), self._took_part, self._catch_up),
-                self.clock.monotonic,
-                group,
-            ),
+            doubts=self.doubts,
+            awake=lambda: self.awake,
         )
+        assert not self.inbox.owning, "it does not know yet what it owns"
         self.inbox.owning = True
 
     def strays(self, links: Sequence[Link | None]) -> list[Link]:
@@ -281,7 +288,7 @@ def over_at(number: int, fetcher: bytes) -> TaskReplica:
 
 def ends_of(records: list[TaskReplica]) -> list[Request]:
     """The same ends in all ways that they can be told."""
-    dead = [each._replace(task=each.task._replace(state=State.DEAD, place=None, reason="http-404")) for each in records]
+    dead = [each._replace(task=each.task._replace(state=State.DEAD, place=None, reason="failed")) for each in records]
     both = (records, dead)
     whole = [StoreBackup(CRAWL, tuple(map(wire.record_of, each))) for each in both]
     return [*whole, *(DeleteBackup(CRAWL, tuple(map(wire.tombstone_of, each))) for each in both)]
@@ -302,6 +309,27 @@ async def test_a_member_that_says_of_1200_queued_tasks_that_they_are_over_ends_n
                     assert set(await world.codes(message)) == {Code.FAILED}
         assert {world.run.state_of(key) for key in world.run.own} == {State.PENDING}
         assert world.run.over == []
+        assert world.run.states == [State.PENDING] * 1_200, "nothing is heard of what is left out"
+        assert world.merger.refused == 2 * 4 * 1_200
+
+
+async def test_once_a_node_has_come_or_gone_what_a_former_owner_says_is_believed_though_no_task_is_in_doubt() -> None:
+    """Whether or not anything was asked while the other was away, or between its coming and this."""
+    without, fourth = view_of([0, 2]), view_of([0, 1, 2, 3])
+    for told, asked in (((without, view_of([0, 1, 2])), None), ((), fourth)):
+        async with a_world() as world:
+            assert world.run is not None
+            await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1)),)))
+            world.run.own = {copy(1).key}
+            await asyncio.sleep(OWNER_S)
+            end = DeleteBackup(CRAWL, (wire.tombstone_of(over_at(1, node(1))),))
+            assert await world.codes(end) == [Code.FAILED]
+            for view in told:
+                world.peers.view = view
+                world.merger.view_changed()
+            world.peers.view = asked or world.peers.view
+            assert await world.codes(end) == [Code.ACCEPTED]
+            assert world.run.state_of(copy(1).key) is State.DONE
 
 
 async def test_the_node_that_was_given_a_task_ends_it_whoever_tells() -> None:
@@ -397,6 +425,36 @@ async def test_a_node_that_does_not_own_yet_takes_no_links_but_copies() -> None:
         assert isinstance(first, Ack)
         assert isinstance(second, Ack)
         assert (list(first.codes), list(second.codes)) == ([Code.FAILED], [Code.ACCEPTED])
+
+
+async def test_a_node_that_stood_still_takes_no_links_before_it_knows_again_what_it_owns() -> None:
+    async with a_world() as world:
+        assert world.run is not None
+        world.awake = False
+        link = link_of(0, world.peers.view)
+        assert await world.codes(store(link)) == [Code.FAILED]
+        assert (world.run.taken, world.inbox.links_taken) == ([], 0)
+        world.awake = True
+        assert await world.codes(store(link, link_of(1, world.peers.view))) == [Code.ACCEPTED, Code.MOVED]
+        assert (world.run.taken, world.inbox.links_taken) == ([link], 1)
+
+
+async def test_a_node_that_sees_no_owner_keeps_a_link_for_others() -> None:
+    link = link_of(1, view_of([0, 1, 2]))
+    async with a_world() as world:
+        world.peers.view = view_of([], joining=[0])
+        assert await world.codes(store(link)) == [Code.ACCEPTED]
+
+
+async def test_records_that_are_taken_are_counted_and_those_that_are_refused_too() -> None:
+    async with a_world() as world:
+        world.unknown = {"ab" * 20}
+        rows = (wire.record_of(copy(1)), wire.record_of(copy(2, **DONE)))
+        assert await world.codes(StoreBackup(CRAWL, rows)) == [Code.ACCEPTED, Code.FAILED]
+        assert (world.inbox.records_taken, world.doubts.refused) == (1, 1)
+        ends = (wire.tombstone_of(copy(1, **DEAD)), wire.tombstone_of(copy(2, **DONE)))
+        assert await world.codes(DeleteBackup(CRAWL, ends)) == [Code.ACCEPTED, Code.FAILED]
+        assert (world.inbox.records_taken, world.doubts.refused) == (2, 2)
 
 
 async def test_what_came_of_a_page_is_heard_of_when_it_is_written() -> None:
