@@ -381,6 +381,56 @@ def test_who_holds_what_is_known_for_whoever_owns_it_next() -> None:
     assert owned.holders() == {one: OTHER, other: node(2), third: node(3)}, "our own word goes first"
 
 
+def test_who_may_say_that_a_task_is_over_is_who_has_it_and_anybody_while_others_are_asked() -> None:
+    claim: Any = Claim(KEYS)
+    owned, (lent, asked, inherited, free) = SwarmOwnership(claim), KEYS[:4]
+    owned.lent.lend(OTHER, 1, "h", [lent], 0.0, 1.0)
+    owned.asked.add([asked])
+    owned.inherited.hold(OTHER, 1, [inherited], 0.0)
+    for key, by_holder, by_another in (
+        (lent, True, False),
+        (asked, True, True),
+        (inherited, False, False),  # a node may say of any task that it has it in flight
+        (free, False, False),
+    ):
+        assert (owned.may_end(key, OTHER), owned.may_end(key, node(2))) == (by_holder, by_another)
+    assert [owned.holder(key) for key in (lent, asked, inherited, free)] == [OTHER, None, OTHER, None]
+
+
+def test_a_node_tries_again_what_it_owns_alone_and_what_it_was_lent() -> None:
+    own, held, lent, foreign = KEYS[:4]
+    claim: Any = Claim([own, held])
+    owned = SwarmOwnership(claim)
+    owned.inherited.hold(OTHER, 1, [held], 0.0)
+    owned.borrowed.borrow(OTHER, 1, [lent], 0.0)
+    assert [owned.stays(key) for key in (own, held, lent, foreign)] == [True, False, True, False]
+
+
+def test_a_policy_chooses_for_what_it_has_not_decided_about_and_not_for_what_was_lent_here() -> None:
+    claim: Any = Claim(KEYS)
+    owned = SwarmOwnership(claim, undecided=KEYS[:2])
+    owned.borrowed.borrow(OTHER, 1, [KEYS[1]], 0.0)
+    assert [owned.waits(key) for key in KEYS[:3]] == [True, False, False]
+
+
+@pytest.mark.parametrize("what", ["inherited", "asked", "lent", "borrowed"])
+def test_a_snapshot_knows_of_a_task_that_is_with_others_or_here_for_another(what: str) -> None:
+    claim: Any = Claim(KEYS[:1])
+    owned, key = SwarmOwnership(claim), KEYS[3 if what == "borrowed" else 0]
+    match what:
+        case "inherited":
+            owned.inherited.hold(OTHER, 1, [key], 0.0)
+        case "asked":
+            owned.asked.add([key])
+        case "lent":
+            owned.lent.lend(OTHER, 1, "h", [key], 0.0, 1.0)
+        case _:
+            owned.borrowed.borrow(OTHER, 1, [key], 0.0)
+    for snapshot in (owned.snapshot(), owned.snapshot([key])):
+        assert (snapshot.mine(key), snapshot.held(key)) == (True, what != "borrowed")
+        assert not snapshot.mine(KEYS[5])
+
+
 def test_a_set_of_keys_says_when_it_changes() -> None:
     found = KeySet()
     found.add(KEYS[:2])

@@ -199,6 +199,31 @@ async def test_links_of_an_owner_that_this_node_alone_does_not_reach_go_to_the_n
         assert (len(peers.to(1)), len(peers.to(2))) == (asked + 1, 1)
 
 
+async def test_links_of_other_owners_go_to_these_while_one_does_not_answer() -> None:
+    peers, silent, others = FakePeers(THREE), links_of(1, 1), links_of(2, 2)
+    peers.handlers[node(1)] = lambda _: GONE
+    async with asyncio.TaskGroup() as group:
+        desk = Desk(peers, group)
+        desk.courier.send(silent)
+        await asyncio.sleep(SILENT_S + 1.0)
+        asked = len(peers.to(2))
+        desk.courier.send(others)
+        await asyncio.sleep(1.0)
+        assert desk.acked == [*silent, *others]
+        told = [message for message in peers.to(2)[asked:] if isinstance(message, StoreTask)]
+        assert [(len(message.links), message.tried) for message in told] == [(2, ())]
+
+
+@pytest.mark.parametrize("failure", [GONE, Failure(FailureKind.REFUSED, "storage: StorageFull")])
+async def test_a_node_that_does_not_answer_or_refuses_for_another_reason_is_not_told_of_the_crawl(
+    failure: Failure,
+) -> None:
+    peers, links = FakePeers(THREE), links_of(1, 1)
+    peers.handlers[node(1)] = lambda _: failure
+    desk = await send(links, peers)
+    assert (desk.told, desk.back) == ([], links)
+
+
 async def test_links_of_the_only_other_node_wait_for_it_however_long_it_does_not_answer() -> None:
     view = view_of([0, 1])
     peers, links = FakePeers(view), links_of(1, 2, view)
