@@ -80,10 +80,23 @@ async def test_while_somebody_may_have_it_who_does_not_answer_nobody_knows() -> 
         key = await world.all[0].fetch(url(7))
         world.remove(0)
         world.down.add(node_id(2))
-        assert (await seek(world.all[1], CRAWL, [key])).unsure == [key]
+        assert await seek(world.all[1], CRAWL, [key]) == Sought([], [key], []), "so it is not fetched anew"
         world.remove(2)
-        assert (await seek(world.all[1], CRAWL, [key], [node_id(2)])).unsure == [key], "it may come back"
-        assert (await seek(world.all[1], CRAWL, [key])).nowhere == [key]
+        assert await seek(world.all[1], CRAWL, [key], [node_id(2)]) == Sought([], [key], []), "it may come back"
+        assert await seek(world.all[1], CRAWL, [key]) == Sought([], [], [key])
+
+
+async def test_what_was_found_is_sure_whoever_does_not_answer_or_may_come_back() -> None:
+    async with a_world(5) as world:
+        pages = await copied(world, 20)
+        world.remove(0)
+        holders = {key: world.closest(placement(key), b"")[0] for key in pages}
+        silent = holders[pages[0]]
+        world.down.add(silent)
+        sought = await seek(world.all[1] if world.all[1].id != silent else world.all[2], CRAWL, pages, [node_id(0)])
+        assert sorted(key for key, _ in sought.found) == sorted(key for key in pages if holders[key] != silent)
+        assert sorted(sought.unsure) == sorted(key for key in pages if holders[key] == silent)
+        assert sought.nowhere == []
 
 
 async def test_a_node_that_leaves_lets_nothing_stand_in() -> None:

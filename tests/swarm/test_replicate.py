@@ -256,6 +256,58 @@ async def test_a_node_that_is_back_is_sent_the_records_of_its_pages_unless_it_ke
         assert await office.replicator.remind(CRAWL, [afar]) == set(), "it is told when it is back"
 
 
+async def test_a_node_that_is_back_has_been_told_once_it_has_all_records_and_what_it_knows_better_is_merged() -> None:
+    far = view_of(range(16))
+    numbers = [number for number in range(200) if node(15) not in [m.id for m in far.closest(copy(number).key, 4)]][:2]
+    place = Place(node(15).hex(), "a.warc.gz", 0, 9)
+    afar = [copy(number, state=State.DONE, place=place) for number in numbers]
+    better = afar[0]._replace(task=afar[0].task._replace(depth=0))
+    async with an_office(far) as office:
+        for codes, untold in (
+            ([Code.ACCEPTED, Code.FAILED], {node(15).hex()}),
+            ([Code.FULL, Code.KNOWN], {node(15).hex()}),
+            ([Code.ACCEPTED, Code.KNOWN], set()),
+        ):
+            reply = Ack(bytes(codes), records=(wire.record_of(better),))
+            office.peers.handlers = {node(15): lambda _, reply=reply: reply}  # type: ignore[misc]
+            office.merged.clear()
+            assert await office.replicator.remind(CRAWL, afar) == untold
+            assert office.merged == [better]
+        assert office.replicator.records_sent == 3 * len(afar)
+
+
+async def test_of_tombstones_those_are_sent_whole_whose_record_is_not_there() -> None:
+    done = [copy(n, state=State.DONE, place=Place(node(0).hex(), "a.warc.gz", 0, 9)) for n in range(3)]
+
+    def lacks(message: Request) -> Answer:
+        if isinstance(message, DeleteBackup):
+            return Ack(bytes([Code.KNOWN, Code.FAILED, Code.ACCEPTED]))
+        return taken(message)
+
+    async with an_office(view_of([0, 1]), n1=lacks) as office:
+        office.keep(*done, over=True)
+    [ends, whole] = office.peers.to(1)
+    assert isinstance(ends, DeleteBackup)
+    assert isinstance(whole, StoreBackup)
+    assert [row.key for row in whole.records] == [done[1].key]
+    assert (office.safe, office.replicator.busy) == (["safe"], False)
+
+
+async def test_a_backup_that_has_only_a_part_of_the_records_is_sent_the_rest_again() -> None:
+    full = [True]
+
+    def has_room_for_one(message: Request) -> Answer:
+        assert isinstance(message, StoreBackup)
+        return Ack(bytes([Code.KNOWN, Code.FULL])) if full and full.pop() else taken(message)
+
+    async with an_office(view_of([0, 1]), n1=has_room_for_one) as office:
+        office.keep(copy(1), copy(2))
+    first, again = (message for message in office.peers.to(1) if isinstance(message, StoreBackup))
+    assert [row.key for row in first.records] == [copy(1).key, copy(2).key]
+    assert [row.key for row in again.records] == [copy(2).key]
+    assert (office.safe, office.replicator.busy) == (["safe"], False)
+
+
 async def test_one_crawl_does_not_keep_another_from_its_end() -> None:
     async with an_office(view_of([0, 1]), n1=gone) as office:
         office.keep(copy(1), crawl=ANOTHER, name="another")
