@@ -14,7 +14,7 @@ from dhtcrawl.keyspace import INCARNATION_MAX
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.hello import EPOCH_MAX, OUTBOUND, MemberRecord, NodeState, merge, parse_record
 from dhtcrawl.rpc.membership.member_parts import AskingOrder
-from dhtcrawl.rpc.membership.members import HEARSAY_MAX, Members
+from dhtcrawl.rpc.membership.members import HEARSAY_MAX, Learned, Members
 from dhtcrawl.rpc.membership.view import MemberState
 from rpc.records import ACTIVE, DEAD, JOINING, LEFT, ME, SUSPECTED, members, node, own, records, seen
 
@@ -53,6 +53,18 @@ def test_the_worse_claim_wins_within_an_epoch_and_the_node_itself_outbids_it() -
     ]  # fmt: skip
     for earlier, later in pairwise(in_order):
         assert merge(earlier, later) == merge(later, earlier) == later
+
+
+@pytest.mark.parametrize("flag", ["refuted", "declared_dead", "reunited"])
+def test_what_one_record_of_several_brings_is_brought_by_all_together(flag: str) -> None:
+    one, other = Learned(1, **{flag: True}), Learned(2)
+    assert one.plus(other) == other.plus(one) == Learned(3, **{flag: True})
+
+
+def test_who_is_there_and_who_was_is_known() -> None:
+    known = members(node("a", ACTIVE), node("b", LEFT))
+    assert [known.knows(each.id) for each in (node("a"), node("b"), node("c"))] == [True, True, False]
+    assert [each.id in known for each in (node("a"), node("b"), node("c"))] == [True, False, False]
 
 
 # Ourselves

@@ -134,6 +134,19 @@ def test_a_record_with_the_retired_number_has_the_digest_of_a_pending_one() -> N
     assert digests(old).pack(BITS) == digests(holding(TaskReplica(key, task))).pack(BITS)
 
 
+def test_records_that_are_not_wanted_are_in_no_digest() -> None:
+    """The other node does not keep them: no comparison would ever end."""
+    wanted = [copy(url) for url in URLS[::2]]
+    ours, found = holding(*map(copy, URLS)), Digests()
+    while found.cursor is not None:
+        ours.run(
+            lambda txn: ranges.add_digests(
+                txn, CRAWL, FIRST, LAST, BITS, found, {key for key, _ in wanted}.__contains__
+            )
+        )
+    assert found == digests(holding(*wanted))
+
+
 def test_parts_know_how_many_records_they_have_and_which_are_first_and_last() -> None:
     found = digests(holding(*map(copy, URLS)))
     for part_number, part in found.parts.items():
