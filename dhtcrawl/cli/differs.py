@@ -15,6 +15,7 @@ from dhtcrawl.spec import CHANGEABLE, CrawlSpec
 
 _TOLD_MAX: Final = 3
 _SHOWN_CHARS_MAX: Final = 60
+_ALIKE_SHOWN_CHARS: Final = 20  # before the first character that differs
 
 
 class Plain(NamedTuple):
@@ -81,13 +82,13 @@ def _differences(begun: Plain, now: Plain) -> list[str]:
     seeds, settings, seeds_now, settings_now = begun.seeds, begun.settings, now.seeds, now.settings
     told = []
     if isinstance(seeds, list) and seeds != seeds_now:
-        told.append(f"the seeds were {_shown(seeds)}, not {_shown(seeds_now)}")
+        told.append(f"the seeds were {_shown_apart(seeds, seeds_now)}")
     if isinstance(settings, Mapping) and isinstance(settings_now, Mapping):
         for name in (name for name in settings_now if name not in CHANGEABLE):
             before: Any = settings.get(name)
             if before != settings_now[name]:
                 option = option_of(f"crawl.{name}")
-                told.append(f"{option} was {_shown(before)}, not {_shown(settings_now[name])}")
+                told.append(f"{option} was {_shown_apart(before, settings_now[name])}")
     if isinstance(begun.rules, str) and begun.rules != now.rules:
         told.append("--rules says other rules")
     if not told and isinstance(begun.searches, Mapping) and begun.searches != now.searches:
@@ -95,13 +96,31 @@ def _differences(begun: Plain, now: Plain) -> list[str]:
     return told
 
 
+def _shown_apart(before: object, now: object) -> str:
+    """Two values that differ, each in few characters: from near where they do, if they begin alike."""
+    texts = _text(before), _text(now)
+    alike = next(
+        (at for at, (one, other) in enumerate(zip(*texts, strict=False)) if one != other), min(map(len, texts))
+    )
+    begin = alike - _ALIKE_SHOWN_CHARS if alike > _SHOWN_CHARS_MAX - _ALIKE_SHOWN_CHARS else 0
+    return ", not ".join(_cut(f"...{text[begin:]}" if begin else text) for text in texts)
+
+
 def _shown(value: object, name: str = "") -> str:
-    """A value in few characters, printable on any terminal."""
+    """A value in few characters."""
+    return _cut(_text(value, name))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
+
+
+def _text(value: object, name: str = "") -> str:
+    """A value, printable on any terminal."""
     if isinstance(value, bool):
         text = "on" if value else "off"
     elif value == (-1 if name == "depth" else 0) and name in CHANGEABLE and name != "delay_s":
         text = "none"
     else:
         text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-    text = (text or "empty").encode("ascii", "backslashreplace").decode()
-    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
+    return (text or "empty").encode("ascii", "backslashreplace").decode()

@@ -67,6 +67,23 @@ def test_other_seeds_are_named_and_long_lists_are_cut() -> None:
     assert len(message) < 400
 
 
+@pytest.mark.parametrize(
+    ("begun", "now"), [(["last.example"], ["other.example"]), ([], ["other.example"]), (["last.example"], [])]
+)
+def test_of_long_lists_what_differs_is_told(begun: list[str], now: list[str]) -> None:
+    same = [f"host{number}.example" for number in range(1_000)]
+    message = refused({}, {}, ([*same, *begun], [*same, *now]))
+    assert all(f"http://{host}/" in message for host in begun + now)
+    assert "the seeds were ..." in message
+    assert len(message) < 400
+
+
+def test_of_long_values_what_differs_is_told() -> None:
+    message = refused({"user_agent": "bot/" + "1" * 200 + "2"}, {"user_agent": "bot/" + "1" * 200 + "3"})
+    assert "12, not ..." in message
+    assert "13; " in message
+
+
 def test_of_many_differences_three_are_told_and_the_rest_counted() -> None:
     message = refused({}, {"user_agent": "me", "scope": "any", "contact": "x", "copies": 4, "key": "host"})
     assert message.count(" was ") == 3
