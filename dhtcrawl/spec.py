@@ -92,9 +92,10 @@ class CrawlSpec:
         return cast(bytes, msgpack.packb(dict(sorted(said.items()))))
 
     def is_like(self, other: CrawlSpec) -> bool:
-        """Whether both are the same crawl, but for what may change."""
+        """Whether both are the same crawl, but for what may change, and the order of the seeds."""
         mine = {name: getattr(self.settings, name) for name in CHANGEABLE}
-        return replace(other, settings=replace(other.settings, **mine)).canonical() == self.canonical()
+        seeds = self.seeds if sorted(self.seeds) == sorted(other.seeds) else other.seeds
+        return replace(other, seeds=seeds, settings=replace(other.settings, **mine)).canonical() == self.canonical()
 
     def crawl_id(self, nonce: bytes) -> bytes:
         return hashlib.sha256(self.canonical() + nonce).digest()[:CRAWL_ID_BYTES]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -81,7 +82,7 @@ def changes_told(begun: Plain, spec: CrawlSpec) -> str:
 def _differences(begun: Plain, now: Plain) -> list[str]:
     seeds, settings, seeds_now, settings_now = begun.seeds, begun.settings, now.seeds, now.settings
     told = []
-    if isinstance(seeds, list) and seeds != seeds_now:
+    if isinstance(seeds, list) and isinstance(seeds_now, list) and Counter(map(str, seeds)) != Counter(seeds_now):
         told.append(f"the seeds were {_shown_apart(seeds, seeds_now)}")
     if isinstance(settings, Mapping) and isinstance(settings_now, Mapping):
         for name in (name for name in settings_now if name not in CHANGEABLE):

@@ -52,6 +52,14 @@ def test_a_crawl_is_like_another_whatever_its_limits_and_what_changes_is_told() 
     assert differs.changes_told(begun, make_spec(["a.example"], CrawlSettings(max_pages=10))) == ""
 
 
+def test_the_order_of_the_seeds_makes_no_other_crawl() -> None:
+    begun, now = (
+        make_spec(seeds, CrawlSettings()) for seeds in (["a.example", "b.example"], ["b.example", "a.example"])
+    )
+    assert begun.is_like(now)
+    assert differs.is_like(differs.plain(begun), now)
+
+
 @pytest.mark.parametrize("seeds", [["b.example"], ["a.example", "b.example"]])
 def test_a_crawl_of_other_seeds_or_options_is_not_like_it(seeds: list[str]) -> None:
     begun = differs.plain(make_spec(["a.example"], CrawlSettings()))
