@@ -286,6 +286,23 @@ async def test_what_is_not_taken_is_offered_again_until_the_time_is_over() -> No
     assert now() - began_at == pytest.approx(DRAIN_S, abs=NEEDED_PAUSE_S)
 
 
+async def test_where_all_others_leave_at_once_the_last_one_keeps_its_records_and_has_refused_none() -> None:
+    leaver = Leaver()
+    leaver.outcomes = [HandedOver(refused=7, pushed=1)] * 100
+    asyncio.get_running_loop().call_later(0.1, setattr, leaver, "view", view_of([], [0]))
+    assert await leaver.part.run() == HandedOver(pushed=1)
+    assert now() == pytest.approx(NEEDED_PAUSE_S, abs=0.1)
+    assert leaver.did[-1] == "goodbye"
+
+
+async def test_where_the_other_owners_leave_at_once_one_that_is_joining_is_waited_for() -> None:
+    leaver = Leaver()
+    leaver.outcomes = [HandedOver(refused=1)] * 2
+    asyncio.get_running_loop().call_later(0.1, setattr, leaver, "view", view_of([], [0, 1]))
+    assert await leaver.part.run() == HandedOver()
+    assert now() == pytest.approx(2 * NEEDED_PAUSE_S, abs=0.1)
+
+
 async def test_who_is_told_again_to_leave_waits_for_nothing_any_more() -> None:
     leaver = Leaver(view=view_of([0], [1]))
     leaver.draining = True

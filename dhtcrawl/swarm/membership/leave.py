@@ -84,9 +84,8 @@ class Leave:
                 self._join.leave()
             case steps.Greet(nodes):
                 await together(self._gossip.exchange(node) for node in nodes)
-            case steps.PushRecords():
-                self._handed = await self._syncer.hand_over(self._gossip.view)
-                self._state.pushed(left_over=bool(self._handed.refused or self._handed.needed))
+            case steps.PushRecords() | steps.KeepRecords():
+                await self._dispose(step)
             case steps.SayGoodbye():
                 await self._gossip.leave()
 
@@ -102,6 +101,13 @@ class Leave:
             await self._adoption.keep(crawl)
         else:
             self._state.given(step, await self._adoption.give(step.heir, crawl, copies=step.estate.copies))
+
+    async def _dispose(self, step: steps.PushRecords | steps.KeepRecords) -> None:
+        if isinstance(step, steps.KeepRecords):
+            self._handed = HandedOver(self._handed.pushed, self._handed.dropped)
+        else:
+            self._handed = await self._syncer.hand_over(self._gossip.view)
+            self._state.pushed(left_over=bool(self._handed.refused or self._handed.needed))
 
     def _estates(self) -> list[steps.Estate]:
         own, found = self._settings.own.hex(), []

@@ -10,7 +10,8 @@
                   answer; where all refuse, it signs that no node has them
     DISOWNING     owns nothing from here on, and tells every neighbour so
     HANDING_OVER  pushes each record to the nodes that are to keep it; once more after a while, where one did not answer
-                  (it may be dead, and its place another's in a moment) or a record still has to send its links
+                  (it may be dead, and its place another's in a moment) or a record still has to send its links; where
+                  no other member is left, all of them leaving or dying at once, the records stay here
     ENDING        where draining ended in vain: ends what is under way, so that no page comes from here on
     UPDATING      gives the heirs the shorter ways to pages that were found meanwhile, and pages that came after
                   draining had ended in vain; where the heir is gone, or leaves in turn and has given on what it had,
@@ -121,6 +122,11 @@ class PushRecords:
 
 
 @dataclass(frozen=True)
+class KeepRecords:
+    """Count no record as refused: no other member is left, so that none is to have any, and all stay here."""
+
+
+@dataclass(frozen=True)
 class EndRuns:
     """End all crawls here: they write what they have, and give up the rest."""
 
@@ -140,6 +146,7 @@ LeaveStep: TypeAlias = (
     | Disown
     | Greet
     | PushRecords
+    | KeepRecords
     | EndRuns
     | SayGoodbye
 )
@@ -315,6 +322,11 @@ class LeaveState:
     def _hand_over(self, seen: Situation, now: float) -> LeaveStep | None:
         if self._until is None:
             self._until = now + self._settings.drain_s
+        if self._left_over and not set(seen.view.eligible).difference({self._settings.own}):
+            # The others left or died meanwhile, as where all are told to leave at once. One that is joining may still
+            # take the records once it owns.
+            self._enter(LeavePhase.ENDING)
+            return KeepRecords()
         if self._left_over is None:
             return PushRecords()
         pause = self._wait(now, NEEDED_PAUSE_S) if self._left_over else None
