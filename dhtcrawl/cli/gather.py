@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -114,6 +114,7 @@ async def gather(
         rules = rule_names(record.spec)
         write = partial(write_outputs, crawl=record.crawl_id, dirs=dirs, spec=record.spec, rules=rules)
         totals = await committer.submit(partial(write, pending_reason=facts.pending_reason))
+        gathering.name_absent(totals.missing_at)
         summary = summarise(
             record,
             facts,
@@ -142,10 +143,10 @@ class _Gathering:
         self._committer = committer
         self._record = record
         self._crawl = record.crawl_id
-        self._kinds = GATHERED + (COPIES if record.spec.settings.copies > 1 else ())
         self._wanted: set[str] = set()  # files of copies
         self._files_under_way: dict[str, asyncio.Lock] = {}
         self._unsettled = True
+        self._absent: list[str] = []  # who took part, left no heir, and is no member now
         self._ended = facts.ended
         self._directory = directory
 
@@ -155,6 +156,8 @@ class _Gathering:
         self.failed = {node: facts.failure for node, facts in nodes.items() if facts.failure}
         self.failed |= {node: "is no node's id" for node in nodes if not is_node(node)}
         self.books = [facts for node, facts in nodes.items() if is_node(node)]
+        parted = (*nodes, *self._record.heirs)  # an heir tells the figures of whom it has the pages of
+        self._absent = sorted(node for node in set(self._record.participants).difference(parted) if is_node(node))
         merged = await self._merge()
         for kind in self._kinds:
             if kind not in merged:
@@ -179,6 +182,14 @@ class _Gathering:
             self.books[number], whole = await self._committer.submit(partial(self._keep_books, facts=facts))
             if whole:
                 self.failed.pop(facts.node, None)
+        for node in self._absent:
+            kept = await self._committer.submit(partial(get_node, crawl=self._crawl, node=node))
+            if kept is not None:
+                self.books.append(kept[0])
+
+    def name_absent(self, missing_at: Container[str]) -> None:
+        """Participants that are no members have failed where bodies are `missing_at` them: of others all is here."""
+        self.failed |= {node: "has left or is gone" for node in self._absent if node in missing_at}
 
     async def settle(self) -> int:
         """Make what came hold together; how many fetches of pages there were beyond the first of each."""
@@ -188,6 +199,10 @@ class _Gathering:
         while at.phase != Phase.OVER:
             at = await self._committer.submit(partial(finish, crawl=self._crawl, at=at))
         return at.refetches
+
+    @property
+    def _kinds(self) -> tuple[bytes, ...]:
+        return GATHERED + (COPIES if self._record.spec.settings.copies > 1 else ())
 
     @property
     def _stamp(self) -> int:

@@ -139,6 +139,7 @@ class FakeSource:
 
     parts: list[Part]
     down: set[str] = field(default_factory=set)  # do not answer from the first
+    left: set[str] = field(default_factory=set)  # are no members any more
     dirs: dict[str, Path] = field(default_factory=dict)  # archive directories on this machine
     open_stores: bool = False
     chunk_max: int = 10_000
@@ -151,6 +152,7 @@ class FakeSource:
             if part.node in self.down
             else NodeFacts(part.node, part.counters, 1.5, 1 << 20, 20.0)
             for part in self.parts
+            if part.node not in self.left
         ]
 
     async def rows(self, node: str, kind: bytes, cursor: bytes) -> tuple[list[tuple[bytes, bytes]], bytes | None]:

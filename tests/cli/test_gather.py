@@ -220,6 +220,30 @@ def test_a_node_that_was_gathered_whole_may_be_gone_the_next_time(source: FakeSo
     assert summary.per_node[0].pages == source.parts[0].counters["pages"]
 
 
+def test_a_node_that_has_left_is_named_where_pages_are_lacking_that_only_it_has(source: FakeSource, out: Path) -> None:
+    nodes, said = [part.node for part in source.parts], list[str]()
+    known = replace(record(), ended="complete", participants=[*nodes, "ab" * 20])
+    source.left = {nodes[2]}
+    assert gather_as(known, source, out, said).pages_missing > 0
+    told = f"{out} lacks what only it holds: repeat the command when it is back"
+    assert said == [f"node {nodes[2][:12]} has left or is gone; {told}"]
+    source.left = set()
+    assert gather_as(known, source, out, said).complete
+    assert len(said) == 1
+
+
+def test_what_a_node_did_that_left_since_it_was_gathered_counts_as_before(source: FakeSource, out: Path) -> None:
+    first, second, third = (part.node for part in source.parts)
+    known, said = replace(record(), ended="complete", participants=[first, second, third]), list[str]()
+    source.left = {second}
+    gather_as(known, source, out, said)
+    source.left, said = {first}, []
+    summary = gather_as(known, source, out, said)
+    assert (summary.complete, said) == (True, [])
+    assert summary.fetches == sum(part.counters["fetches"] for part in source.parts)
+    assert [share.node for share in summary.per_node] == [first, second, third]
+
+
 def test_what_was_gathered_before_the_crawl_went_on_is_not_the_whole(source: FakeSource, out: Path) -> None:
     first, second, _ = (part.node for part in source.parts)
     source.down = {second}

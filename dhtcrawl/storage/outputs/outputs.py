@@ -47,6 +47,7 @@ from dhtcrawl.storage.store.txn import Txn
 
 ARCHIVE_DIR, PAGES_DIR, INDEXES_DIR, REPORTS_DIR = "archive", "pages", "indexes", "reports"
 PAGES_FILE, INDEX_FILE, SKIPPED_FILE, SUMMARY_FILE = "pages.jsonl", "index.cdxj", "skipped.jsonl", "summary.json"
+NODES_NAMED_MAX = 4_096  # as many as a swarm has; members could name any number
 MISSING_FILE = "missing.jsonl"  # only if a body is missing
 # All that is written besides the archive, under a crawl's directory.
 OUTPUT_FILES = (
@@ -119,6 +120,7 @@ class OutputCounters:
     brought: int = 0  # tasks that are fetched or done; equals `pages` unless the store is damaged
     lost: int = 0
     pages_missing: int = 0  # fetched pages whose body is not in the archive
+    missing_at: set[str] = field(default_factory=set)  # the nodes that have, or had, these bodies
     skipped: Counter[str] = field(default_factory=Counter)
     errors_by_kind: Counter[str] = field(default_factory=Counter)  # by `outcomes.ERROR_KINDS`
     records: Counter[str] = field(default_factory=Counter)  # by rule
@@ -128,6 +130,12 @@ class OutputCounters:
         """Count an error."""
         self.errors += 1
         self.errors_by_kind[kind] += 1
+
+    def missing(self, place: Place | None) -> None:
+        """Count a body that is not here."""
+        self.pages_missing += 1
+        if place is not None and len(self.missing_at) < NODES_NAMED_MAX:
+            self.missing_at.add(place.node)
 
 
 def page_line(fields: dict[str, Any]) -> bytes:
@@ -263,7 +271,9 @@ def _count_page(totals: OutputCounters, fields: dict[str, Any], archive: dict[st
     totals.redirects += 300 <= status < 400
     if status >= 400:
         totals.error(outcomes.kind_of_status(status))
-    totals.pages_missing += not _is_there(archive, Place(*fields["place"]))
+    place = Place(*fields["place"])
+    if not _is_there(archive, place):
+        totals.missing(place)
 
 
 def _is_there(archive: dict[str, int], place: Place) -> bool:
@@ -282,7 +292,7 @@ def _missing_lines(
         task = unpack_task(value)
         arrived = task.state in (State.FETCHED, State.DONE)
         if arrived and txn.get(keys.PAGE + crawl + key) is None:
-            totals.pages_missing += 1
+            totals.missing(task.place)
             yield _missing(task.url, task.place)
 
 
