@@ -15,14 +15,16 @@ from dhtcrawl.errors import Exit
 from dhtcrawl.storage.outputs.summary import Summary
 
 
-async def tell_gathered(summary: Summary, ended: str, out: Path, *, as_json: bool) -> Exit:
+async def tell_gathered(summary: Summary, ended: str, out: Path, *, as_json: bool, failed: bool = False) -> Exit:
     """Print what is gathered in `out` of a crawl that ended with the word `ended`; return the exit code.
+
+    `failed` says that a node could not be asked, which was told.
 
     Raises:
         NothingFetched: it brought no content.
         StorageError: the collection cannot be read.
     """
-    code = exit_with(ended, summary)
+    code = exit_with(ended, summary, whole=not failed)
     nothing, causes = None, ""
     if code == Exit.NOTHING_FETCHED or not as_json:  # opening a large collection takes its time
         with in_collection(node_dir(out), summary.crawl) as (seeds, ask):

@@ -59,7 +59,7 @@ async def _gather(client: NodeClient, prefix: str, out: Path, *, as_json: bool) 
         click.echo(summary.to_json() if as_json else describe(summary, None, out))
         tell(f"crawl {short(crawl)} goes on; the same command brings what it fetches from here on")
         return Exit.FAILURE if failures else Exit.COMPLETE
-    return await tell_gathered(summary, ended, out, as_json=as_json)
+    return await tell_gathered(summary, ended, out, as_json=as_json, failed=bool(failures))
 
 
 def _complete_at(out: Path, crawl: str) -> str | None:

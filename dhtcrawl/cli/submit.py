@@ -16,7 +16,7 @@ from dhtcrawl.cli.causes import ASKED_IN_SWARM, first_causes, in_swarm, nothing_
 from dhtcrawl.cli.client import NodeAccess, NodeClient, admin_of
 from dhtcrawl.cli.collected import tell_gathered
 from dhtcrawl.cli.logs import read_settings
-from dhtcrawl.cli.main import print_result, tell
+from dhtcrawl.cli.main import fail, print_result, tell
 from dhtcrawl.cli.options import admin_option, config_options, crawl_options, directory_option, json_option, log_options
 from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.runtime import STORE_DIR
@@ -85,10 +85,13 @@ async def _submit(access: NodeAccess, spec: CrawlSpec, *, wait: bool, out: Path 
         ended = str(end.get("ended", ""))
         if out is None:
             return await _told(client, crawl, spec, end, as_json=as_json)
-        summary = await _gather(client, crawl, out)
+        failures: list[str] = []
+        summary = await _gather(client, crawl, out, failures)
         if summary is None:
             return Exit.INTERRUPTED
-    return await tell_gathered(summary, ended, out, as_json=as_json)
+    for failure in failures:
+        fail(failure)
+    return await tell_gathered(summary, ended, out, as_json=as_json, failed=bool(failures))
 
 
 async def _submitted(client: NodeClient, spec: CrawlSpec) -> str:
@@ -120,13 +123,13 @@ async def _told(client: NodeClient, crawl: str, spec: CrawlSpec, end: dict[str, 
     return code
 
 
-async def _gather(client: NodeClient, crawl: str, out: Path) -> Summary | None:
-    """The summary of what was gathered; None where the user wants no more of it."""
+async def _gather(client: NodeClient, crawl: str, out: Path, failures: list[str]) -> Summary | None:
+    """The summary of what was gathered; None where the user wants no more. `failures` gets a line a node."""
     stopping, remedy = Stopping(), f"'{_gather_again(crawl, out)}' goes on"
     with orderly_end(stopping.ask, at_once=f"stopped at once; {remedy}"):
         async with stopping.breaks_off():
             try:
-                summary, _ = await gather_from(client, crawl, out)
+                summary, _ = await gather_from(client, crawl, out, say=failures.append)
             except DhtcrawlError as error:
                 raise type(error)(f"{error}; the crawl has ended; {remedy}") from error
             return summary

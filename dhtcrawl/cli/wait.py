@@ -43,8 +43,10 @@ def exit_of(ended: str) -> Exit:
     return _WORDS.get(ended.replace("-", " "), Exit.FAILURE)
 
 
-def exit_with(ended: str, summary: Summary) -> Exit:
-    """The exit code of a command that also gathered the crawl: what is in its collection decides."""
+def exit_with(ended: str, summary: Summary, *, whole: bool = True) -> Exit:
+    """The exit code of a command that also gathered the crawl, `whole` where all nodes could be asked."""
+    if not whole:
+        return Exit.FAILURE
     code = exit_of(ended)
     if code not in (Exit.COMPLETE, Exit.NOTHING_FETCHED):
         return code

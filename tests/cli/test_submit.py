@@ -386,6 +386,20 @@ def test_a_node_that_is_gone_leaves_a_gathering_incomplete(
     assert "  incomplete  in " in ended.stdout
 
 
+@pytest.mark.parametrize("gone", [[], [OTHER]])
+@pytest.mark.parametrize("command", ["submit", "gather"])
+def test_a_limited_crawl_ends_a_gathering_with_1_where_a_node_is_gone(
+    command: str, gone: list[bytes], holder: Holder, here: Here, tmp_path: Path
+) -> None:
+    crawl, words = holder.record.crawl_id, {"submit": ["a.example", "--wait"], "gather": [holder.record.crawl_id.hex()]}
+    holder.record = replace(holder.record, ended="page-limit")
+    holder.known = {crawl: holder.one(crawl, "ended", "page limit")}
+    holder.gone = gone
+    with running(holder) as admin:
+        ended = here(command, *words[command], "--out", tmp_path / "gathered", "--admin", admin)
+    assert (ended.code, "lacks what only it holds" in ended.stderr) == ((1, True) if gone else (21, False))
+
+
 def test_a_crawl_is_gathered_later_and_again(holder: Holder, demo: DemoCrawl, here: Here, tmp_path: Path) -> None:
     out, crawl = tmp_path / "gathered", holder.record.crawl_id.hex()
     holder.gone = [OTHER]
