@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.config import CrawlSettings
-from dhtcrawl.rpc.membership.view import Member, View
+from dhtcrawl.keyspace import crawl_key
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.sim.loop import run
 from dhtcrawl.storage.store.crawl_record import COMPLETE, PAUSED, RUNNING, STOPPING, changed
@@ -46,6 +47,23 @@ async def test_only_those_that_may_coordinate_next_are_told_figures_of_others() 
         reports = zip(swarm.calls("crawl_report"), swarm.args("crawl_report"), strict=True)
         told = {said.asked for said, args in reports if args.get("gone")}
         assert told == {node.node_id for node in swarm.ranked()[1 : SUCCESSORS + 1]}
+
+
+async def test_a_newcomer_that_will_coordinate_is_told_figures_of_others_while_it_joins() -> None:
+    async with a_swarm() as swarm:
+        swarm.ranked()[1].accept(TREE)
+        coordinator, key = swarm.ranked()[0], crawl_key(swarm.crawl_id)
+        far = bytes([key[0] ^ 0xFF]) + key[1:]  # it coordinates nothing
+        newcomers = [swarm.add(coordinator.record(), node_id) for node_id in (key, far)]
+        joining = [Member(node.node_id, ("10.0.0.1", 1), MemberState.JOINING) for node in newcomers]
+        for node in swarm.nodes.values():
+            node.own_view = View([*(m for m in coordinator.view.members if m.id not in (key, far)), *joining])
+        for node in newcomers:
+            swarm.start(node)
+        await swarm.until(lambda: {key, far} <= {said.asked for said in swarm.calls("crawl_report")}, 5.0)
+        reports = zip(swarm.calls("crawl_report"), swarm.args("crawl_report"), strict=True)
+        told = {said.asked for said, args in reports if args.get("gone")}
+        assert (key in told, far in told) == (True, False)
 
 
 async def test_a_coordinator_of_many_asks_them_less_often() -> None:

@@ -38,7 +38,7 @@ from dhtcrawl.swarm.lifecycle.audit import AskedAudit
 from dhtcrawl.swarm.lifecycle.board import Board, standing_of
 from dhtcrawl.swarm.lifecycle.coordination import Coordination
 from dhtcrawl.swarm.lifecycle.crawl_memory import CrawlMemory
-from dhtcrawl.swarm.lifecycle.page_block_service import PageBlockService, successors
+from dhtcrawl.swarm.lifecycle.page_block_service import PageBlockService, newcomers, successors
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
 from dhtcrawl.swarm.lifecycle.people_desk import PeopleDesk
 from dhtcrawl.swarm.lifecycle.record_sharing import RecordSharing
@@ -222,7 +222,7 @@ class Coordinator:
         """The reports of the members that answer."""
         self._people.heard(self._peers.node_id, self._standing())  # so that the others are told what is true now
         plain, told = calls.ReportCrawl(self._crawl_id), calls.ReportCrawl(self._crawl_id, self._people.told(members))
-        may_follow = set(successors(self._peers, self._crawl_id))
+        may_follow = {*successors(self._peers, self._crawl_id), *newcomers(self._peers, self._crawl_id)}
         found: dict[bytes, calls.CrawlStanding] = {}
 
         async def ask(node: bytes) -> None:

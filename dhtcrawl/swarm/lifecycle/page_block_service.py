@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.peers.ask_all import answers_of, call_all
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
@@ -34,6 +35,15 @@ def successors(peers: Peers, crawl_id: bytes) -> list[bytes]:
     """The members that may coordinate a crawl after this node."""
     closest = peers.view.closest(crawl_key(crawl_id), SUCCESSORS + 1)
     return [member.id for member in closest if member.id != peers.node_id]
+
+
+def newcomers(peers: Peers, crawl_id: bytes) -> list[bytes]:
+    """Joining members that are closer to a crawl's key than this node: each coordinates it once it is active."""
+    key = int.from_bytes(crawl_key(crawl_id), "big")
+    joining = [member for member in peers.view.members if member.state is MemberState.JOINING]
+    own = int.from_bytes(peers.node_id, "big") ^ key
+    closer = sorted((member for member in joining if member.number ^ key < own), key=lambda member: member.number ^ key)
+    return [member.id for member in closer[:SUCCESSORS]]
 
 
 class PagesBoard(Protocol):
