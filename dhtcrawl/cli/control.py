@@ -79,5 +79,6 @@ def leave(as_json: bool, **options: Any) -> int:
     if answer.get("alone"):
         click.echo("the node has stopped; it was the last one, and keeps what it has")
     else:
-        click.echo(f"the node has left; {answer.get('handed_over', 0)} records are with the others")
+        sent = answer.get("handed_over", 0)
+        click.echo(f"the node has left; its records are with the others, to which it sent {sent} that they lacked")
     return Exit.COMPLETE

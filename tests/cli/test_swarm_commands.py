@@ -266,7 +266,9 @@ def test_what_cannot_be_done_now_says_so(ask: Ask, node: FakeNode) -> None:
 
 
 def test_leave_tells_what_became_of_the_records(ask: Ask, node: FakeNode) -> None:
-    assert "12 records are with the others" in ask("leave").stdout
+    assert "its records are with the others, to which it sent 12 that they lacked" in ask("leave").stdout
+    node.left = {"handed_over": 0, "left": 0}  # the others had them all
+    assert "0 records are with" not in ask("leave").stdout
     node.left = {"handed_over": 0, "left": 0, "alone": True}
     assert "it was the last one" in ask("leave").stdout
     node.left = {"handed_over": 3, "left": 9}
