@@ -16,7 +16,7 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.membership.keeping_up import NEEDED_PAUSE_S
 from dhtcrawl.swarm.membership.leave import Leave
-from dhtcrawl.swarm.membership.leave_state import HEIRS_TRIED, LeaveSettings
+from dhtcrawl.swarm.membership.leave_state import HEIRS_TRIED, OWNER_BEGINS_S, LeaveSettings
 from dhtcrawl.swarm.records.sync import HandedOver
 from swarm.fake_peers import node, view_of
 
@@ -301,6 +301,14 @@ async def test_where_the_other_owners_leave_at_once_one_that_is_joining_is_waite
     asyncio.get_running_loop().call_later(0.1, setattr, leaver, "view", view_of([], [0, 1]))
     assert await leaver.part.run() == HandedOver()
     assert now() == pytest.approx(2 * NEEDED_PAUSE_S, abs=0.1)
+
+
+async def test_two_that_leave_at_once_do_not_wait_for_each_other_as_for_one_that_joins() -> None:
+    leaver = Leaver()
+    leaver.outcomes = [HandedOver(refused=1)] * 100
+    asyncio.get_running_loop().call_later(0.1, setattr, leaver, "view", view_of([], [0, 1]))
+    assert await leaver.part.run() == HandedOver()
+    assert now() == pytest.approx(NEEDED_PAUSE_S + OWNER_BEGINS_S, abs=0.1)
 
 
 async def test_who_is_told_again_to_leave_waits_for_nothing_any_more() -> None:

@@ -11,7 +11,7 @@
     DISOWNING     owns nothing from here on, and tells every neighbour so
     HANDING_OVER  pushes each record to the nodes that are to keep it; once more after a while, where one did not answer
                   (it may be dead, and its place another's in a moment) or a record still has to send its links; where
-                  no other member is left, all of them leaving or dying at once, the records stay here
+                  no other member owns any more, as all of them leave at once, the records stay here
     ENDING        where draining ended in vain: ends what is under way, so that no page comes from here on
     UPDATING      gives the heirs the shorter ways to pages that were found meanwhile, and pages that came after
                   draining had ended in vain; where the heir is gone, or leaves in turn and has given on what it had,
@@ -39,6 +39,7 @@ from dhtcrawl.swarm.replica_sets import neighbours
 
 LOOK_S = 0.05  # between two looks at what a phase waits for
 HEIRS_TRIED = 3
+OWNER_BEGINS_S = 2 * NEEDED_PAUSE_S  # longer than a joining node waits for an owner before it begins without
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class PushRecords:
 
 @dataclass(frozen=True)
 class KeepRecords:
-    """Count no record as refused: no other member is left, so that none is to have any, and all stay here."""
+    """Count no record as refused: no other member owns, so that none is to have any, and all stay here."""
 
 
 @dataclass(frozen=True)
@@ -322,11 +323,14 @@ class LeaveState:
     def _hand_over(self, seen: Situation, now: float) -> LeaveStep | None:
         if self._until is None:
             self._until = now + self._settings.drain_s
-        if self._left_over and not set(seen.view.eligible).difference({self._settings.own}):
-            # The others left or died meanwhile, as where all are told to leave at once. One that is joining may still
-            # take the records once it owns.
-            self._enter(LeavePhase.ENDING)
-            return KeepRecords()
+        if self._left_over and not len(seen.view):
+            # Nobody owns: the others left or died meanwhile, or leave, too, and would wait for this node as it does for
+            # them. One that is joining begins soon, and then takes the records.
+            self._until = min(self._until, now + OWNER_BEGINS_S)
+            others = set(seen.view.eligible).difference({self._settings.own})
+            if not others or self._wait(now) is None:
+                self._enter(LeavePhase.ENDING)
+                return KeepRecords()
         if self._left_over is None:
             return PushRecords()
         pause = self._wait(now, NEEDED_PAUSE_S) if self._left_over else None
