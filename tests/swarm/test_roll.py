@@ -52,6 +52,13 @@ def test_a_page_that_is_fetched_again_for_a_node_that_is_gone_is_not_counted_twi
     assert roll.totals([A])["pages"] == 7
 
 
+def test_pages_of_nodes_that_were_never_heard_of_are_not_taken_off_when_they_are_fetched_again() -> None:
+    roll = roll_of(report(pages=9, pages_reopened=7), report(pages=1))
+    assert roll.totals([A])["pages"] == 9, "one of the seven may have been the page of B"
+    alone = roll_of(report(pages=9, pages_reopened=7))
+    assert alone.totals([A])["pages"] == 9
+
+
 def test_a_coordinators_successor_knows_the_rows_of_those_that_are_gone() -> None:
     first = roll_of(report(pages=3), report(pages=4), report(pages=5))
     told = first.told(A, [A, C], 2.0)

@@ -2,7 +2,8 @@
 
 A node that is gone keeps its row, with the figures that it told last, also where the crawl has ended and goes on. Its
 pages still count: they may come back with it, and each one that another node has to fetch anew is counted by its owner
-(`pages_reopened`) and taken off. So the sum never falls without a reason, and never has a page twice.
+(`pages_reopened`) and taken off, as far as figures of others are here. So the sum never falls without a reason, and
+never has a page twice.
 
 The coordinator tells its possible successors the rows that they could not hear again, `told`: its own, and those of
 nodes that are gone. Times are seconds on the coordinator's clock.
@@ -165,11 +166,15 @@ def added_up(nodes: Iterable[Mapping[str, int | float]]) -> dict[str, int | floa
 
     What one node has released is taken off here where another one counted it.
     """
-    found, seconds = Counter[str](), 0.0
-    for counters in nodes:
+    found, seconds, rows = Counter[str](), 0.0, list(nodes)
+    for counters in rows:
         found.update({name: count for name, count in counters.items() if name not in _NOT_ADDED})
         seconds = max(seconds, counters.get("seconds", 0.0))
-    found["pages"] = max(0, found["pages"] - found["pages_reopened"])
+    # A page that a node had fetched anew was another's, and is here twice only where that one's figures are: they may
+    # be unknown, as where all nodes were started anew and some did not come back.
+    pages = found["pages"]
+    twice = sum(int(min(row.get("pages_reopened", 0), pages - row.get("pages", 0))) for row in rows)
+    found["pages"] = max(0, pages - twice)
     return dict(sorted(told(found).items())) | {"seconds": seconds}
 
 
