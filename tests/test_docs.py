@@ -19,7 +19,8 @@ from dhtcrawl.export.links_jsonl import FIELDS
 from dhtcrawl.export.pages_csv import COLUMNS
 from dhtcrawl.fetch.links import TREE_TAGS_MAX, extract
 from dhtcrawl.policy.registry import OURS
-from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
+from dhtcrawl.sim.scenario import Scenario, ScenarioResult
+from dhtcrawl.sim.scenario_file import read_scenario
 from dhtcrawl.storage.outputs.outputs import OUTPUT_FILES
 from dhtcrawl.storage.outputs.summary import NodeShare, Summary
 from dhtcrawl.storage.outputs.verify import PAGE_FIELDS

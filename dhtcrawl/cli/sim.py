@@ -18,7 +18,8 @@ from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.export.workers import in_processes
 from dhtcrawl.sim.chance import draw, draw_with_bad_member
 from dhtcrawl.sim.run import simulate
-from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
+from dhtcrawl.sim.scenario import Scenario, ScenarioResult
+from dhtcrawl.sim.scenario_file import read_scenario, require_a_node_of_each_type
 
 BROKEN_SHOWN = 20
 # What simulated nodes log is for nobody: it says neither which of them it was nor when. Without any handler Python
@@ -65,8 +66,11 @@ def command(
         raise UsageError("--bad-member is drawn with the rest; use it with --random, or bad_member in a --scenario")
     if scenario_file is not None:
         require_readable("--scenario", scenario_file)
+    changes: dict[str, Any] = {
+        name: value for name, value in (("nodes", nodes), ("duration_s", duration)) if value is not None
+    }
     given = read_scenario(Path(scenario_file)) if scenario_file is not None else Scenario()
-    changes = {name: value for name, value in (("nodes", nodes), ("duration_s", duration)) if value is not None}
+    require_a_node_of_each_type(dataclasses.replace(given, **changes))
     drawn = draw_with_bad_member if bad_member else draw
     run = partial(_run, drawn if at_random else partial(_given, given), changes)
     sums, drawn_by = _Sums(), "--random " * at_random + "--bad-member " * bad_member

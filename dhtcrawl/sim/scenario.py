@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 
 from dhtcrawl.config import CrawlSettings
-from dhtcrawl.errors import ConfigError
 from dhtcrawl.searches import SearchEngine, Searches
 from dhtcrawl.sim.machines import CPU_TIMES, Unevenness
 from dhtcrawl.sim.pages import WebShape
@@ -93,6 +90,11 @@ class Scenario:
     bytes_per_s: float = 12_500_000.0  # of each connection, each way
     duration_s: float = 0.0  # the simulation ends then, wherever the crawl is; 0: when the crawl does
 
+    @property
+    def policy_option_list(self) -> tuple[str, ...]:
+        """The options of the policy, strings NAME=VALUE."""
+        return tuple(filter(None, self.policy_options.split(",")))
+
     def settings(self, base: CrawlSettings) -> CrawlSettings:
         """The crawl's settings: `base` with what the scenario says."""
         return dataclasses.replace(
@@ -100,7 +102,7 @@ class Scenario:
             delay_s=self.delay_s,
             key=self.key,
             policy=self.policy,
-            policy_options=tuple(filter(None, self.policy_options.split(","))),
+            policy_options=self.policy_option_list,
             depth=self.depth,
             copies=self.copies,
         )
@@ -172,25 +174,3 @@ class ScenarioResult:
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
-
-
-def read_scenario(path: Path) -> Scenario:
-    """A scenario from TOML; its keys are the fields of `Scenario`.
-
-    Raises:
-        ConfigError: the file cannot be read, or has an unknown key.
-    """
-    try:
-        values = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"scenario {path}: {error}; see docs/simulation.md for its form") from error
-    known = {f.name: type(f.default) for f in dataclasses.fields(Scenario)}
-    for name, value in values.items():
-        if name not in known:
-            raise ConfigError(f"scenario {path}: {name} is unknown; use one of {', '.join(known)}")
-        if not isinstance(value, known[name]) and not (known[name] is float and isinstance(value, int)):
-            raise ConfigError(f"scenario {path}: {name} is {value!r}; use a {known[name].__name__}")
-    manner = values.get("bad_member", "")
-    if manner and manner not in list(Manner):
-        raise ConfigError(f"scenario {path}: bad_member is {manner!r}; use one of {', '.join(Manner)}")
-    return dataclasses.replace(Scenario(), **values)

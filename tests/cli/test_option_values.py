@@ -219,6 +219,10 @@ def test_what_a_scenario_says_is_configuration(here: Here, tmp_path: Path) -> No
     ended = here("sim", "--scenario", tmp_path / "my.toml")
     assert ended.code == 4
     assert "bad_member is 'lies'; use one of drops, forgets, answers, invents" in ended.message()
+    (tmp_path / "my.toml").write_text("nodes = 5\nnode_types = 3\n")
+    ended = here("sim", "--scenario", tmp_path / "my.toml", "--nodes", "2")
+    assert ended.code == 4
+    assert "node_types is 3, and there are 2 nodes" in ended.message()
 
 
 def test_a_bad_member_is_drawn_with_the_rest_of_a_random_scenario(here: Here) -> None:

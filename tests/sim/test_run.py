@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from dhtcrawl.crawl import analysis
-from dhtcrawl.errors import ConfigError
 from dhtcrawl.fetch.politeness import HostClock
 from dhtcrawl.sim import swarm_run
 from dhtcrawl.sim.run import simulate
-from dhtcrawl.sim.scenario import Scenario, read_scenario
+from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.storage.store import outcomes, tasks
 from sim import breakages
@@ -179,16 +178,6 @@ def test_done_before_its_links_are_acked_is_caught(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Outbox, "take", lambda self, limit: real(self, limit) if next(calls) % 5 == 4 else [])
     monkeypatch.setattr(Outbox, "waits", lambda self, page: False)
     assert any(problem.startswith("I3") for problem in _broken(range(1, 4)))
-
-
-def test_a_scenario_with_an_unknown_key_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "scenario.toml"
-    path.write_text("pagse = 3\n")
-    with pytest.raises(ConfigError, match="pagse is unknown"):
-        read_scenario(path)
-    path.write_text('pages = "many"\n')
-    with pytest.raises(ConfigError, match="pages is 'many'; use a int"):
-        read_scenario(path)
 
 
 def test_a_shorter_way_that_is_ignored_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
