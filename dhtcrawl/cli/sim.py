@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ def command(
         raise UsageError("--random draws the scenario that --scenario names; use one of them")
     if bad_member and not at_random:
         raise UsageError("--bad-member is drawn with the rest; use it with --random, or bad_member in a --scenario")
+    if duration is not None and isnan(duration):  # which is below no bound
+        raise UsageError("--duration is nan; use a number of seconds above 0")
     if scenario_file is not None:
         require_readable("--scenario", scenario_file)
     changes: dict[str, Any] = {

@@ -8,6 +8,7 @@ remembers every request, and the archive is read record by record.
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from random import Random
 
 from dhtcrawl.config import load
@@ -41,25 +42,24 @@ async def _simulate(scenario: Scenario, seed: int) -> ScenarioResult:
     violations: list[str] = []
     crashed = 0
     while True:
-        if crashed < scenario.crashes:
-            ended = await node.crawl_until(spec, rng.expovariate(1 / scenario.crash_every_s))
-        else:
-            ended = await node.crawl(spec)
+        crash_in_s = rng.expovariate(1 / scenario.crash_every_s) if crashed < scenario.crashes else inf
+        left_s = scenario.duration_s - time() if scenario.duration_s else inf
+        ended = await node.crawl_until(spec, min(crash_in_s, left_s))
         violations += _check_disk(node.disk, spec)
-        if ended is not None:
+        if ended is not None or left_s <= crash_in_s:
             break
         crashed += 1
-    summary, exit_code = ended
     in_flight = crashed * config.fetch.concurrency
     refetches = _refetches(web)
-    violations += _check_outcome(scenario, web, node.disk, summary, exit_code)
+    if ended is not None:
+        violations += _check_outcome(scenario, web, node.disk, *ended)
     if refetches > in_flight:
         violations.append(f"I8: {refetches} pages were fetched twice, but at most {in_flight} were in flight")
     return ScenarioResult(
         nodes=scenario.nodes,
         seed=seed,
-        pages=summary.pages,
-        lost=summary.lost,
+        pages=ended[0].pages if ended is not None else 0,
+        lost=ended[0].lost if ended is not None else 0,
         refetches=refetches,
         violations=violations,
         rpcs_per_page=0.0,
@@ -67,6 +67,7 @@ async def _simulate(scenario: Scenario, seed: int) -> ScenarioResult:
         trace_hash=trace.hash,
         crashes=crashed,
         faults={"crash": crashed} if crashed else {},
+        stopped=ended is None,
         tail=trace.lines() if violations else [],
     )
 

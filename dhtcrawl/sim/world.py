@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 from typing import Any
 
@@ -80,6 +81,8 @@ class SimNode:
 
     async def crawl_until(self, spec: CrawlSpec, crash_after_s: float) -> tuple[Summary, Exit] | None:
         """The same, unless it takes longer: then the node crashes, and the result is None."""
+        if crash_after_s == inf:
+            return await self.crawl(spec)
         async with asyncio.TaskGroup() as group:
             crawling = group.create_task(self.crawl(spec))
             done, _ = await asyncio.wait([crawling], timeout=crash_after_s)

@@ -225,6 +225,12 @@ def test_what_a_scenario_says_is_configuration(here: Here, tmp_path: Path) -> No
     assert "node_types is 3, and there are 2 nodes" in ended.message()
 
 
+def test_a_simulation_ends_after_a_number_of_seconds(here: Here) -> None:
+    ended = here("sim", "--duration", "nan")
+    assert ended.code == 2
+    assert "--duration is nan; use a number of seconds above 0" in ended.message()
+
+
 def test_a_bad_member_is_drawn_with_the_rest_of_a_random_scenario(here: Here) -> None:
     ended = here("sim", "--bad-member")
     assert ended.code == 2

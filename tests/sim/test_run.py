@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import subprocess
@@ -126,6 +127,16 @@ def test_a_signal_in_a_simulation_ends_it_in_one_line(name: str) -> None:
 def test_another_seed_gives_another_trace() -> None:
     small = Scenario(hosts=2, pages=30)
     assert simulate(small, 1).trace_hash != simulate(small, 2).trace_hash
+
+
+def test_one_node_by_itself_is_stopped_when_the_duration_is_over() -> None:
+    whole = simulate(Scenario(hosts=2, pages=30), 1)
+    stopped = simulate(Scenario(hosts=2, pages=30, duration_s=4.0), 1)
+    assert (stopped.stopped, stopped.virtual_seconds, stopped.pages, stopped.violations) == (True, 4.0, 0, [])
+    assert (whole.stopped, whole.virtual_seconds > 4.0, whole.pages > 0) == (False, True, True)
+    crashing = simulate(dataclasses.replace(CRASHING, crashes=99, crash_every_s=3.0, duration_s=20.0), 1)
+    assert (crashing.stopped, crashing.virtual_seconds, crashing.violations) == (True, 20.0, [])
+    assert 0 < crashing.crashes < 99
 
 
 # What the judge is for: each of these breaks one promise, and must be caught.
