@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from math import isnan
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -76,10 +77,13 @@ def command(
     require_a_node_of_each_type(dataclasses.replace(given, **changes))
     drawn = draw_with_bad_member if bad_member else draw
     run = partial(_run, drawn if at_random else partial(_given, given), changes)
-    sums, drawn_by = _Sums(), "--random " * at_random + "--bad-member " * bad_member
+    named = {"--scenario": scenario_file and quote(scenario_file), "--nodes": nodes, "--duration": duration}
+    again = "--random " * at_random + "--bad-member " * bad_member
+    again += "".join(f"{option} {value} " for option, value in named.items() if value is not None)
+    sums = _Sums()
     for result in _results(run, range(seed, seed + seeds), jobs or os.cpu_count() or 1):
         sums.add(result)
-        click.echo(result.to_json() if as_json else _in_words(result, drawn_by=drawn_by))
+        click.echo(result.to_json() if as_json else _in_words(result, again))
     if seeds > 1:
         click.echo(sums.in_words(), err=as_json)
     return Exit.COMPLETE if not sums.broken else Exit.FAILURE
@@ -137,7 +141,7 @@ class _Sums:
         return "\n".join(lines)
 
 
-def _in_words(result: ScenarioResult, *, drawn_by: str) -> str:
+def _in_words(result: ScenarioResult, again: str) -> str:
     befell = ", ".join(f"{name} {count}" for name, count in sorted(result.faults.items())) or "no faults"
     lines = [
         f"seed {result.seed}: {result.nodes} nodes, {result.pages} pages in {result.virtual_seconds:.0f} virtual "
@@ -147,7 +151,7 @@ def _in_words(result: ScenarioResult, *, drawn_by: str) -> str:
     if result.violations:
         lines += [f"  BROKEN  {violation}" for violation in result.violations[:BROKEN_SHOWN]]
         lines += [
-            f"  again   dhtcrawl sim {drawn_by}--seed {result.seed}",
+            f"  again   dhtcrawl sim {again}--seed {result.seed}",
             *(f"  trace   {line}" for line in result.tail),
         ]
     return "\n".join(lines)

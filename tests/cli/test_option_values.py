@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from dhtcrawl.cli import runtime
 from dhtcrawl.cli.main import cli
 from dhtcrawl.config import load
 from dhtcrawl.errors import ConfigError, UsageError
+from dhtcrawl.sim.scenario import Scenario, ScenarioResult
 
 from .conftest import Here
 
@@ -229,6 +231,23 @@ def test_a_simulation_ends_after_a_number_of_seconds(here: Here) -> None:
     ended = here("sim", "--duration", "nan")
     assert ended.code == 2
     assert "--duration is nan; use a number of seconds above 0" in ended.message()
+
+
+@pytest.mark.parametrize(
+    "options", ["--nodes 7", "--random --bad-member --nodes 12 --duration 2.5", "--scenario 'my own.toml'"]
+)
+def test_the_command_that_repeats_a_broken_run_has_the_options_of_the_run(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str
+) -> None:
+    def broken(scenario: Scenario, seed: int) -> ScenarioResult:
+        return ScenarioResult(scenario.nodes, seed, 0, 0, 0, ["I13: all stand still"], 0.0, 1.0, "")
+
+    monkeypatch.setattr("dhtcrawl.cli.sim.simulate", broken)
+    monkeypatch.chdir(tmp_path)
+    Path("my own.toml").write_text("pages = 3\n")
+    ended = here("sim", *shlex.split(options), "--seed", "4")
+    assert ended.code == 1
+    assert f"  again   dhtcrawl sim {options} --seed 4\n" in ended.stdout
 
 
 def test_a_bad_member_is_drawn_with_the_rest_of_a_random_scenario(here: Here) -> None:
