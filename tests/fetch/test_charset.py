@@ -178,7 +178,8 @@ def test_xml_is_a_page_where_its_root_is_that_of_xhtml(media_type: str) -> None:
         for codec in ("utf-8", "utf-8-sig", "utf-16", "utf-16-be"):
             assert looks_like_html(media_type, page.encode(codec)), (page, codec)
     for other in (
-        "", "<html>", "<html", "<rss><html xmlns='http://www.w3.org/1999/xhtml'>", "x" + root, "<" + root, "<!--" + root,
+        "", "<html>", "<html", "<rss><html xmlns='http://www.w3.org/1999/xhtml'>", "x" + root, "<" + root,
+        "<!--" + root,
         "<HTML xmlns='http://www.w3.org/1999/xhtml'>", "<html xmlns:h='http://www.w3.org/1999/xhtml'>",
         "<svg xmlns='http://www.w3.org/2000/svg'>", " " * (1 << 17) + root,
     ):  # fmt: skip
