@@ -21,17 +21,17 @@ LIMITS, DEPTHS = st.integers(-1, 5), st.integers(0, 5)
 @pytest.mark.parametrize(
     ("depth", "sent_depth", "sent_within", "limit", "owes"),
     [
-        (1, 1, 1, 2, True),  # withheld, and within the limit now
-        (1, 1, 1, -1, True),
-        (1, 1, 1, 1, False),
-        (1, 1, 2, 3, False),  # sent
-        (0, 0, 0, 1, True),
-        (2, 2, 1, 2, False),  # beyond the old limit, and at the new one
-        (2, 2, -1, 3, True),  # of a crawl without a limit
-        (2, 2, -1, 2, False),
-        (2, 2, -1, -1, False),
-        (1, 2, 3, 3, True),  # found nearer since
-        (1, 2, 3, -1, False),
+        (2, 2, 1, 2, True),  # withheld, and within the limit now
+        (2, 2, 1, -1, True),
+        (2, 2, 1, 1, False),
+        (2, 2, 2, 3, False),  # sent
+        (1, 1, 0, 1, True),
+        (3, 3, 1, 2, False),  # beyond both
+        (3, 3, -1, 3, True),  # of a crawl without a limit
+        (3, 3, -1, 2, False),
+        (3, 3, -1, -1, False),
+        (2, 3, 3, 3, True),  # nearer since
+        (2, 3, 3, -1, False),
     ],
 )
 def test_a_page_owes_the_links_that_were_withheld_or_may_be_nearer(
@@ -44,7 +44,7 @@ def test_a_page_owes_the_links_that_were_withheld_or_may_be_nearer(
 def test_once_its_links_are_sent_a_page_owes_none(depth: int, sent_depth: int, sent_within: int, limit: int) -> None:
     assert not owes_links(depth, depth, limit, limit)
     if owes_links(depth, sent_depth, sent_within, limit):
-        assert limit < 0 or depth < limit, "its links lie within the limit"
+        assert limit < 0 or depth <= limit, "its links lie within the limit"
 
 
 def look(store: Store, limit: int, begun: int = 1, pages_max: int = 2) -> list[bytes]:
@@ -88,3 +88,13 @@ def test_a_page_whose_links_went_out_within_the_new_limit_is_not_looked_for_agai
     kept = unpack(store.engine.get(keys.PAGE + CRAWL + SPEC.key_of(B)) or b"")
     assert (kept["depth"], kept[DEPTH_LIMIT]) == (2, -1)
     assert look(store, 2, begun=1) == sorted(map(SPEC.key_of, [C])), "without a limit no shorter way was told"
+
+
+@pytest.mark.parametrize(
+    ("status", "limit", "owes"), [(200, 2, False), (301, 2, True), (301, 1, False), (200, 3, True)]
+)
+def test_a_redirect_leads_no_further_than_itself(status: int, limit: int, owes: bool, store: Store) -> None:
+    store.accept(link(A, 2))
+    store.fetched(page(A, 2, status=status))  # without a limit, so that a shorter way may not have been told
+    store.settle(A)
+    assert bool(look(store, limit, begun=-1)) is owes
