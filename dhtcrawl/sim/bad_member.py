@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -43,7 +43,7 @@ from dhtcrawl.rpc.tasks.messages import (
     StoreBackup,
     StoreTask,
 )
-from dhtcrawl.rpc.tasks.rows import LinkRow, PeerRow, RecordRow
+from dhtcrawl.rpc.tasks.rows import LinkRow, PeerRow, PlaceRow, RecordRow
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.sim.loop import on_host
 from dhtcrawl.sim.scenario import Manner
@@ -64,6 +64,13 @@ _OLD_ANSWERS: Final = 16
 # Bodies that it takes over would lie with it alone, as would copies; it never takes any, but may say that it has.
 _BODY_CALLS: Final = ("adopt", "copy_pages")
 _KEPT: Final = (StoreTask, StoreBackup, DeleteBackup)
+
+
+def invented_records(rows: Iterable[tuple[bytes, str, int, str]], state: State, node: bytes) -> tuple[RecordRow, ...]:
+    """Records as a node could have them, so that none is left out as invalid, of (key, URL, depth, referrer)."""
+    reason = "failed" if state is State.DEAD else ""
+    place = PlaceRow(node.hex(), "invented.warc.gz", 0, 9) if state is State.FETCHED else None
+    return tuple(RecordRow(*row, 0, False, 1, int(state), 0, 1, reason, "", place) for row in rows)
 
 
 class BadMember:
@@ -161,8 +168,7 @@ class BadMember:
                 await peers.ask(other, StoreTask(self._crawl, links))
             else:
                 state = rng.choice((State.PENDING, State.FETCHED, State.DEAD))
-                records = tuple(RecordRow(*row, 0, False, 1, int(state), 0, 1) for row in rows)
-                await peers.ask(other, StoreBackup(self._crawl, records))
+                await peers.ask(other, StoreBackup(self._crawl, invented_records(rows, state, swarm.id)))
         elif what == "heirs":
             await self._inherit(swarm, other)
         else:

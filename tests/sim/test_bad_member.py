@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from dhtcrawl.config import load
+from dhtcrawl.keyspace import TaskKeys
 from dhtcrawl.rpc.tasks.connection import Handler
 from dhtcrawl.rpc.tasks.messages import Reply, Request
 from dhtcrawl.rpc.tasks.signals import Hello
-from dhtcrawl.sim.bad_member import BadMember
+from dhtcrawl.sim.bad_member import BadMember, invented_records
 from dhtcrawl.sim.chance import WITH_A_BAD_MEMBER_MIN, draw_with_bad_member
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.pages import WebShape
@@ -25,6 +26,8 @@ from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.outputs.outputs import PAGES_FILE, OutputDirs
 from dhtcrawl.storage.store import bequests
+from dhtcrawl.storage.store.records import State
+from dhtcrawl.swarm.records.wire import copies_in
 
 
 def run(manner: str) -> ScenarioResult:
@@ -60,6 +63,16 @@ def test_what_only_pages_lead_to_that_still_wait_is_held_up_and_else_it_is_lost(
     judged.judge_lacking(dirs, ledger, SimpleNamespace(may_be_lost=lambda url: False))
     assert (judged.result.held_up, judged.result.lost) == ((len(lacking), 0) if waits else (0, len(lacking)))
     assert len(judged.result.violations) == judged.result.lost
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.FETCHED, State.DEAD])
+def test_what_a_bad_member_invents_is_not_left_out_as_invalid(state: State) -> None:
+    """Or a simulation with it would show nothing of what such records do."""
+    url = "http://site-1.test/invented/7"
+    rows = [(TaskKeys().of(url, "site-1.test"), url, 1, "http://site-1.test/")]
+    [invented] = copies_in(invented_records(rows, state, bytes(20)), TaskKeys())
+    assert invented is not None
+    assert invented.task.state is state
 
 
 # A node is gone for good, and one leaves: the bad member says that it has their pages.
