@@ -379,6 +379,50 @@ async def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> Non
         assert heir.told == []
 
 
+@pytest.mark.parametrize(
+    "name", ["../x", "x.warc.gz", ".hidden", f"{CRAWL.hex()[:12]}-../../x-00000.warc.gz", f"../{name_of(LEAVER)}"]
+)
+async def test_a_file_whose_name_is_none_of_an_archive_file_is_not_taken(name: str) -> None:
+    """It would be written, wherever that is: all else about it is as it should be."""
+    heir = Side()
+    said = await adopt(
+        Side(),
+        heir,
+        export_files=lambda args: {"files": ((name, 4),) if args["after"] < name else ()},
+        export_chunk=lambda args: {"data": b"evil"},
+    )
+    assert isinstance(said, Refused)
+    assert "no name of an archive file" in said.detail
+    assert heir.archive.files == {}
+
+
+async def test_what_a_node_has_found_of_its_pages_since_it_left_them_before_is_taken_anew() -> None:
+    leaver, heir = leaving(), Side()
+    await adopt(leaver, heir)
+    shorter, longer, moved, same, skipped = (url_key(url(number)) for number in range(10, 15))
+    leaver.put(keys.PAGE, shorter, page(10, depth=0))
+    leaver.put(keys.LINKS, shorter, bytes(20 * 11))
+    leaver.put(keys.PAGE, longer, page(11, depth=2))
+    leaver.put(keys.LINKS, longer, bytes(20 * 10))
+    leaver.put(keys.PAGE, moved, page(12, depth=0, place=[LEAVER.hex(), name_of(LEAVER, 1), 0, 4]))
+    leaver.put(keys.PAGE, same, page(13, title="another"))
+    leaver.put(keys.SKIPPED, skipped, pack([url(14), "excluded", ""]))
+    pages, links, others = heir.rows(keys.PAGE), heir.rows(keys.LINKS), heir.rows(keys.SKIPPED)
+    assert await adopt(leaver, heir) == Done()
+    assert heir.rows(keys.PAGE) == pages | {shorter: page(10, depth=0)}
+    assert heir.rows(keys.LINKS) == links | {shorter: bytes(20 * 11)}
+    assert heir.rows(keys.SKIPPED) == others
+
+
+async def test_links_of_a_page_that_the_heir_fetched_itself_stay_as_they_are() -> None:
+    leaver, heir = leaving(), Side()
+    key = url_key(url(3))
+    heir.put(keys.PAGE, key, page(3, owner=LEFT_TO, depth=4))
+    heir.put(keys.LINKS, key, bytes(20))
+    await adopt(leaver, heir)
+    assert (heir.rows(keys.PAGE)[key], heir.rows(keys.LINKS)[key]) == (page(3, owner=LEFT_TO, depth=4), bytes(20))
+
+
 @pytest.mark.parametrize("rows", [((b"short", b""),), ((bytes(20), bytes(21)),), ((bytes(20), bytes(20 * 65)),)])
 async def test_a_list_of_copies_that_is_none_is_refused(rows: tuple[tuple[bytes, bytes], ...]) -> None:
     calls = {"export_rows": lambda args: {"rows": rows if args["kind"] == keys.HOLDERS else (), "cursor": None}}

@@ -142,6 +142,18 @@ async def test_a_node_that_leaves_hands_over_everything_by_a_view_without_itself
         assert all(has[keeper][key] == task for keeper in replica_set(swarm.view, key, REPLICAS))
 
 
+async def test_the_last_node_that_leaves_keeps_what_nobody_else_is_to_keep() -> None:
+    swarm = SyncWorld({X: ACTIVE})
+    leaver = swarm.nodes[X]
+    leaver.put(copy(n) for n in range(20))
+    everything = leaver.found()
+    without = View(())
+    swarm.become(X, JOINING)
+    result = await leaver.syncer.hand_over(without)
+    assert leaver.found() == everything
+    assert result.dropped == 0
+
+
 async def test_a_joining_node_gives_nothing_away() -> None:
     swarm = SyncWorld({X: JOINING, Y: ACTIVE})
     a = swarm.nodes[X]
