@@ -139,3 +139,63 @@ def test_what_was_read_before_the_queues_were_distrusted_is_read_again() -> None
     frontier.refilled("a", [task("http://a/late")], True, NOW)
     frontier.walk_ended()
     assert urls(frontier) == ["http://a/late"]
+
+
+def test_queues_that_are_distrusted_are_read_again_and_then_no_more() -> None:
+    frontier = make()
+    frontier.add(stored(1), NOW)
+    assert not frontier.wants_refill
+    frontier.distrust(NOW)
+    assert [name for name, _ in frontier.refills()] == ["a"]
+    frontier.distrust(NOW)  # while it is read
+    frontier.refilled("a", stored(2), True, NOW)
+    assert [name for name, _ in frontier.refills()] == ["a"], "what was read may lack something"
+    frontier.refilled("a", stored(3), True, NOW)
+    assert not frontier.wants_refill
+    assert urls(frontier) == [f"http://a/{n}" for n in range(3)]
+    assert [host.name for host in frontier.hosts()] == []
+
+
+def test_a_host_that_is_in_memory_stays_as_it_is_when_a_walk_names_it_and_one_that_has_no_room_is_refused() -> None:
+    frontier = make(hosts_max=1)
+    frontier.add(stored(2), NOW)
+    job = begin(frontier)
+    assert frontier.activate("a")
+    assert not frontier.activate("b")
+    assert [host.name for host in frontier.hosts()] == ["a"]
+    over(frontier, job)
+    assert urls(frontier) == ["http://a/1"]
+
+
+def test_outcomes_of_a_host_that_is_not_in_memory_are_no_matter() -> None:
+    frontier = make()
+    frontier.all_written([("b", b"http://b/0")], NOW)
+    frontier.written("b", b"http://b/0", NOW)
+    frontier.forget("b", b"http://b/0", NOW)
+    frontier.host_free("b", NOW)
+    assert frontier.empty
+
+
+def test_a_task_that_is_put_back_brings_its_host_back() -> None:
+    frontier = make()
+    frontier.put_back("a", task("http://a/1"), NOW)
+    assert urls(frontier) == ["http://a/1"]
+
+
+def test_a_host_leaves_memory_when_its_last_task_came_to_nothing_and_had_left_its_queue() -> None:
+    frontier = make()
+    frontier.add(stored(1), NOW)
+    job = begin(frontier)
+    assert job.task is not None
+    frontier.forget("a", job.task.key, NOW)
+    frontier.finish(job, NOW)
+    frontier.put_back("a", job.task, NOW)
+    assert frontier.empty
+
+
+def test_a_host_all_of_whose_tasks_are_lent_leaves_memory() -> None:
+    frontier = make(waits=lambda key: True)
+    frontier.add(stored(2), NOW)
+    assert not frontier.empty
+    frontier.lend("a", {task.key for task in stored(2)}, NOW)
+    assert frontier.empty
