@@ -23,11 +23,12 @@ from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import UsageError
 from dhtcrawl.keyspace import CRAWL_ID_BYTES, KeyMode, TaskKeys, url_key
 from dhtcrawl.searches import Searches, read_searches
-from dhtcrawl.url import CANON_VERSION, canonicalize, host_of
+from dhtcrawl.url import CANON_VERSION, URL_CHARS_MAX, canonicalize, host_of
 
 NONCE_BYTES = 16
 RULES_CHARS_MAX: Final = 256 << 10
 
+_TOLD_CHARS_MAX: Final = 500  # of what is refused, lest the remedy be where a long line is cut
 # With a scheme or without; of slashes a URL parser takes any number, and backslashes for them.
 _CREDENTIALS = re.compile(r"(?:[A-Za-z]+:[/\\]*)?[^/\\?#]*@")
 # Settings of later versions stand in the spec only where they are not this: what a crawl was before, it still is.
@@ -158,7 +159,12 @@ def web_address(text: str, hint: str = "something like https://example.org/") ->
     """
     url = typed_url(text)
     if url is None:
-        raise UsageError(f"{text!r} is no web address; use {hint}")
+        if len(text) <= _TOLD_CHARS_MAX:
+            raise UsageError(f"{text!r} is no web address; use {hint}")
+        raise UsageError(
+            f"{text[:_TOLD_CHARS_MAX]!r}... is no web address of at most {URL_CHARS_MAX} characters, escapes counted; "
+            f"use {hint}"
+        )
     return url
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dhtcrawl.cli.log_lines import one_line
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import UsageError
 from dhtcrawl.keyspace import host_key, url_key
@@ -111,12 +112,24 @@ def test_people_type_addresses_without_a_scheme(typed: str, meant: str) -> None:
 
 @pytest.mark.parametrize(
     "typed",
-    ["", " ", "http://", "ftp://example.org/", "mailto:me@example.org", "http://[", "a b", "x" * 9000, "\udcff"],
+    ["", " ", "http://", "ftp://example.org/", "mailto:me@example.org", "http://[", "a b", "\udcff"],
 )
 def test_what_is_no_web_address_is_refused_by_name(typed: str) -> None:
     with pytest.raises(UsageError, match=r"is no web address; use something like https://example\.org/") as caught:
         make_spec(["http://a.org/", typed], CrawlSettings())
     assert repr(typed) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "typed", ["http://a.org/" + "x" * 70_000, "a.org/" + "ä" * 3_000, "ftp://a.org/" + "x" * 5_000]
+)
+def test_of_a_long_text_that_is_no_web_address_the_beginning_and_the_remedy_are_told(typed: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_spec([typed], CrawlSettings())
+    told = one_line(str(caught.value))
+    assert told.startswith(f"'{typed[:100]}")
+    assert "of at most 8192 characters" in told
+    assert told.endswith("use something like https://example.org/")
 
 
 def test_a_crawl_needs_a_seed() -> None:
