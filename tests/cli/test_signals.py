@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import pty
 import signal
@@ -19,6 +20,7 @@ from demo_site import DemoServer
 from e2e.crawler import COMMAND, environment
 from e2e.outputs import Outputs
 
+from dhtcrawl.cli.main import run
 from dhtcrawl.cli.signals import hang_ups, orderly_end
 from dhtcrawl.errors import Exit
 
@@ -284,3 +286,16 @@ def test_sigterm_in_an_event_loop_cancels_what_runs_as_ctrl_c_does(tmp_path: Pat
         )
         assert (ended.returncode, ended.stderr) == (Exit.INTERRUPTED, "dhtcrawl: interrupted\n")
         assert ended.stdout == ("" if ignored else "put in order\n")
+
+
+@pytest.mark.parametrize(("command", "code"), [("join", 0), ("submit", 11)])
+def test_a_signal_while_the_module_of_a_command_is_imported_ends_a_node_with_0(
+    command: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib, "import_module", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(run([command]))
+    assert ended.value.code == code
