@@ -26,7 +26,7 @@ PAGES = "pages/a.jsonl"
 INDEX = "indexes/a.cdxj"
 ARCHIVE = f"archive/{NAME}"
 SKIPPED = "reports/skipped.jsonl"
-RECORDS = "records/r.jsonl"
+RECORDS, RULES = "records/r.jsonl", "records/rules.toml"
 REJECTED = "reports/rejected.jsonl"
 SUMMARY = "summary.json"
 
@@ -221,6 +221,7 @@ def test_the_same_payload_under_another_url_does_not_count(out: Path) -> None:
 def with_records(out: Path) -> Path:
     """Two records of a rule, of which the crawl rejected two more for one reason."""
     (out / "records").mkdir()
+    (out / RULES).write_text('[[rules]]\nname = "r"\n')
     (out / RECORDS).write_text("".join(f'{{"_url":"{url}","_record":1}}\n' for url in URLS[:2]))
     (out / REJECTED).write_text("".join(json.dumps({"url": url, "reason": "missing"}) + "\n" for url in URLS[2:]))
     summary = json.loads((out / "summary.json").read_text())
@@ -235,6 +236,32 @@ def test_records_and_rejects_that_the_summary_counts_are_sound(out: Path) -> Non
 def test_what_a_person_has_put_among_the_records_is_no_problem(out: Path) -> None:
     (with_records(out) / "records/customers.jsonl").write_text('{"name": "Li"}\n')
     assert verify(out).problems == []
+
+
+@pytest.mark.parametrize(
+    ("damaged", "told"),
+    [
+        (b"", "no rule r, of which there are records"),
+        (b'[[rules]]\nname = "s"\n', "no rule r, of which there are records"),
+        (b"[[rules]]\n", "no rules: the file:1: rules.1 lacks 'name'; it is required"),
+        (b"\0\n", "no rules: the file is not valid TOML: "),
+        (None, "missing: put the file of rules there, or take the records anew by 'dhtcrawl extract'"),
+    ],
+)
+def test_records_without_their_rules_are_a_problem(out: Path, damaged: bytes | None, told: str) -> None:
+    with_records(out)
+    if damaged is None:
+        (out / RULES).unlink()
+    else:
+        (out / RULES).write_bytes(damaged)
+    [problem] = verify(out).problems
+    assert problem.startswith(f"{RULES}: {told}")
+
+
+def test_rules_that_cannot_be_read_are_a_problem(out: Path) -> None:
+    (with_records(out) / RULES).unlink()
+    (out / RULES).mkdir()
+    assert verify(out).problems == [f"{RULES}: cannot be read: Is a directory"]
 
 
 @pytest.mark.parametrize("damaged", [b"", b"\0\0\0\n"])

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dhtcrawl.errors import StorageError
+from dhtcrawl.errors import ConfigError, StorageError
 from dhtcrawl.storage.archive.warcscan import GzipMember, scan
 from dhtcrawl.storage.outputs.cdxj import surt
 from dhtcrawl.storage.outputs.outputs import (
@@ -37,6 +37,7 @@ from dhtcrawl.storage.outputs.record_files import (
     NUMBER,
     RECORDS_DIR,
     REJECTED_FILE,
+    RULES_FILE,
     URL,
     begins_as_records,
     order_of,
@@ -45,6 +46,7 @@ from dhtcrawl.storage.outputs.record_files import (
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store.outcomes import is_content
 from dhtcrawl.storage.store.records import SkipReason
+from dhtcrawl.toml_file import TomlFile
 
 PROBLEMS_KEPT_MAX = 1_000
 LINE_BYTES_MAX = 1024 * 1024
@@ -138,7 +140,10 @@ def verify(out: Path, report: VerifyReport | None = None) -> VerifyReport:
     reasons = _read_reasons(out, SKIPPED_FILE, report)
     rejected = _read_reasons(out, REJECTED_FILE, report)
     sums["errors"] += reasons[SkipReason.FAILED]
-    _read_summary(out, report, reasons, rejected, _read_missing(out, report), _read_records(out, report), sums)
+    records = _read_records(out, report)
+    if records:
+        _read_rules(out, report, records)
+    _read_summary(out, report, reasons, rejected, _read_missing(out, report), records, sums)
     return report
 
 
@@ -335,6 +340,24 @@ def _read_records(out: Path, report: VerifyReport) -> Counter[str]:
                 report.problem(place, "the same record twice" if order == before else "not sorted")
             before = order
     return counts
+
+
+def _read_rules(out: Path, report: VerifyReport, records: Counter[str]) -> None:
+    """Check that the rules of the records are there: `dhtcrawl export` has the columns and their types from them."""
+    place = f"{RECORDS_DIR}/{RULES_FILE}"
+    try:
+        rules = TomlFile("the file", (out / place).read_text("utf-8", "replace")).root.tables("rules")
+        names = {rule.read("name", str) for rule in rules}
+    except FileNotFoundError:
+        report.problem(place, "missing: put the file of rules there, or take the records anew by 'dhtcrawl extract'")
+    except OSError as error:
+        report.problem(place, f"cannot be read: {error.strerror}")
+    except ConfigError as error:
+        report.problem(place, f"no rules: {error}")
+    else:
+        lacking = sorted(records.keys() - names)
+        if lacking:
+            report.problem(place, f"no rule {', '.join(lacking)}, of which there are records")
 
 
 def _may_have_records(path: Path) -> bool:
