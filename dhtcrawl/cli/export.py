@@ -18,7 +18,7 @@ from dhtcrawl.export.form import ExportFormat, ExportReport
 from dhtcrawl.export.formats import FORMATS
 from dhtcrawl.export.record_formats import RECORD_FORMATS, RecordFormat
 from dhtcrawl.export.record_tables import tables
-from dhtcrawl.export.target import check_target, new_file, standard_output
+from dhtcrawl.export.target import check_outside, check_target, new_file, standard_output
 from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
 from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RULES_FILE, record_files
 
@@ -60,6 +60,7 @@ def command(directory: str, name: str, rule: str | None, to: str | None, overwri
     if to is None:
         _require_pages(root)  # what is wrong with DIR is wrong with the default name, too
     if target is not None:
+        check_outside(target, root)
         check_target(target, overwrite=overwrite)
     elif not form.streams:
         raise UsageError(f"--to {to}: a {name} file is not written from front to back; name a file")
@@ -81,6 +82,7 @@ def _export_records(form: RecordFormat, root: Path, rule: str | None, to: str | 
     _require_records(root)
     target = None if to == _STDOUT else _named(root, f".{rule}{form.suffix}" if rule else form.suffix, to)
     if target is not None:
+        check_outside(target, root)
         check_target(target, overwrite=overwrite)
     elif not form.streams:
         raise UsageError(f"--to {to}: a {form.name} file is not written from front to back; name a file")

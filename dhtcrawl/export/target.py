@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dhtcrawl.errors import UsageError
+from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, INDEXES_DIR, PAGES_DIR, REPORTS_DIR, SUMMARY_FILE
+from dhtcrawl.storage.outputs.record_files import RECORDS_DIR
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import sync_path
 
 _BUFFER_BYTES = 1 << 20
+_OUTPUT_DIRS = (ARCHIVE_DIR, INDEXES_DIR, PAGES_DIR, REPORTS_DIR, RECORDS_DIR)
 
 
 @contextmanager
@@ -84,6 +87,19 @@ def check_target(path: Path, *, overwrite: bool) -> None:
         raise UsageError(f"--to {path}: is no ordinary file; name another one, or --to - for standard output")
     if not overwrite and os.path.lexists(path):
         raise UsageError(f"{path} is there already; name another file with --to, or add --overwrite")
+
+
+def check_outside(path: Path, root: Path) -> None:
+    """Refuse a name among what a crawl has written below `root`: the export would take the place of it.
+
+    Raises:
+        UsageError: it is such a one.
+    """
+    # What is written takes the place of a link, and not of the file that the link leads to.
+    place, below = Path(os.path.realpath(path.parent)), Path(os.path.realpath(root))
+    taken = {below / name for name in _OUTPUT_DIRS}
+    if place / path.name == below / SUMMARY_FILE or not taken.isdisjoint((place, *place.parents)):
+        raise UsageError(f"--to {path}: lies among the outputs of {root}; name another file")
 
 
 def open_locked(path: Path, taken: str) -> BinaryIO:

@@ -87,6 +87,18 @@ def test_by_default_the_file_lies_beside_the_directory_and_is_not_written_over(t
     assert len(list(tmp_path.iterdir())) == 1 + len(FORMATS)
 
 
+@pytest.mark.parametrize("to", ["pages/pages.jsonl", "archive/new.csv", "summary.json", "link/pages.jsonl"])
+def test_no_export_takes_the_place_of_what_the_crawl_has_written(to: str, tmp_path: Path, here: Here) -> None:
+    root = make(tmp_path / "c", [Made("http://a.example/")])
+    (root / "link").symlink_to("pages")
+    before = (root / "pages/pages.jsonl").read_bytes()
+    ended = here("export", root, "--format", "csv", "--to", root / to, "--overwrite")
+    assert ended.code == 2
+    assert f"lies among the outputs of {root}" in ended.message()
+    assert (root / "pages/pages.jsonl").read_bytes() == before
+    assert here("export", root, "--format", "csv", "--to", root / "pages.csv").code == 0
+
+
 @pytest.mark.parametrize("name", [".", "..", "../", "pages/.."])
 def test_a_directory_without_a_name_in_the_command_has_its_own(
     name: str, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
