@@ -91,10 +91,11 @@ def raise_file_limit(config: Config) -> None:
     if soft == resource.RLIM_INFINITY or soft >= max(needed, FILES_WANTED):
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
+        most = hard - OPEN_FILES_MAX - FILES_SPARE
+        remedy = f"use {most} or less, or raise 'ulimit -n'" if most > 0 else f"raise 'ulimit -n' to {needed} or more"
         raise config.refusal(
             "fetch.concurrency",
-            f" is {concurrency}, which needs {needed} open files, but the system allows "
-            f"{hard}; use {max(1, hard - OPEN_FILES_MAX - FILES_SPARE)} or less, or raise 'ulimit -n'",
+            f" is {concurrency}, which needs {needed} open files, but the system allows {hard}; {remedy}",
         )
     wanted = max(needed, FILES_WANTED)
     try:

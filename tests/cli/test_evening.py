@@ -102,15 +102,18 @@ def test_a_crawl_that_brought_nothing_leaves_nothing_when_it_is_begun_anew(site:
     assert len({file.name.split("-")[0] for file in (out / "archive").iterdir()}) == 1
 
 
-def test_more_requests_than_open_files_are_refused_by_name(tmp_path: Path) -> None:
-    argv = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh", *COMMAND]
+@pytest.mark.parametrize(
+    ("files", "remedy"), [(310, "use 10 or less, or raise 'ulimit -n'"), (256, "raise 'ulimit -n' to 400 or more")]
+)
+def test_more_requests_than_open_files_are_refused_by_name(files: int, remedy: str, tmp_path: Path) -> None:
+    argv = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *COMMAND]
     argv += ["crawl", "http://a.example/", "-c", "100", "--out", str(tmp_path / "out")]
     ended = subprocess.run(
         argv, env=environment(tmp_path), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert ended.returncode == 2
     assert "--concurrency is 100" in ended.stderr
-    assert "ulimit -n" in ended.stderr
+    assert f"but the system allows {files}; {remedy}\n" in ended.stderr
 
 
 @pytest.mark.parametrize(
