@@ -178,7 +178,9 @@ def make_spec(seeds: Iterable[str], settings: CrawlSettings, searches: Searches 
     for seed in seeds:
         url = web_address(seed)
         if _CREDENTIALS.match(seed.strip()):
-            raise UsageError(f"{seed.strip()!r} has a password in it, which is never sent; leave it out")
+            raise UsageError(
+                f"{url!r} was named with a user or a password before its host, which is never sent; leave that out"
+            )
         canonical[url] = None
     if not canonical and not searches:
         raise UsageError("no seed given; name at least one URL to start from")

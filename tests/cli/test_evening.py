@@ -121,7 +121,11 @@ def test_more_requests_than_open_files_are_refused_by_name(files: int, remedy: s
 )
 def test_a_password_in_a_seed_is_refused(seed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["crawl", seed, "--out", str(tmp_path / "out")]) == 2
-    assert "never sent" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "://a.example/" in told
+    assert "a user or a password before its host, which is never sent; leave that out" in told
+    assert "secret" not in told
+    assert "1234" not in told
 
 
 def test_too_many_requests_at_once_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
