@@ -217,8 +217,11 @@ def _given(shared: Shared, record: CrawlRecord, policy: Guard | None, pages: int
     allowance = PageAllowance(record.settings.max_pages)
     allowance.begin(pages, shared.node.incarnation)
 
+    def start_of(node: str) -> int | None:
+        return shared.incarnation_of(bytes.fromhex(node))
+
     def is_member(node: str) -> bool:
-        return shared.incarnation_of(bytes.fromhex(node)) is not None
+        return start_of(node) is not None
 
     return _Given(
         record,
@@ -231,6 +234,7 @@ def _given(shared: Shared, record: CrawlRecord, policy: Guard | None, pages: int
             lambda: participants.absent(peers.view, is_member),
             shared.settings.holder_grace_s,
             earlier=record.participants,
+            started_anew=lambda: participants.started_anew(peers.view, start_of),
         ),
         allowance,
     )

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from typing import Any
 
+import pytest
 from storage.stores import CRAWL
 
 from dhtcrawl.rpc.peers.port import UNKNOWN_CALL
@@ -58,9 +59,12 @@ def lacked_at(world: Story, host: SimHost, crawl: bytes) -> set[str]:
     return found
 
 
-async def test_pages_that_a_node_had_before_its_disk_was_restored_are_fetched_again() -> None:
+@pytest.mark.parametrize("policy", ["xor", "dynamic"])
+async def test_pages_that_a_node_had_before_its_disk_was_restored_are_fetched_again(policy: str) -> None:
+    """Under `dynamic` most of them are owned by others, which see it start anew and not that it was gone."""
     async with a_world(pages=120, nodes=4) as world:
-        slow = dataclasses.replace(world.spec, settings=dataclasses.replace(world.spec.settings, delay_s=0.1))
+        settings = dataclasses.replace(world.spec.settings, delay_s=0.1, policy=policy)
+        slow = dataclasses.replace(world.spec, settings=settings)
         crawl, restored = await world.crawl(slow), world.hosts[3]
         await world.until(lambda: len(world.web.visits) > 30)
         await restored.stop()

@@ -11,7 +11,7 @@ from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store import bequests
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, merge_crawls
 from dhtcrawl.swarm.lifecycle.participants import Participants
-from swarm.fake_peers import view_of
+from swarm.fake_peers import node, view_of
 
 A, B, C = ("aa" * 20, "bb" * 20, "cc" * 20)
 
@@ -106,3 +106,17 @@ async def test_who_is_absent_is_looked_for_again_when_the_view_or_the_record_has
         told = {bequest.name: bequest.packed()}
         participants.changed(CrawlRecord(bytes(16), world.record.spec, b"nonce", participants=[A, B], bequests=told))
         assert participants.absent(after, is_member) == [], "B has what A had"
+
+
+async def test_a_node_that_starts_anew_is_named_once_also_where_it_was_not_missed() -> None:
+    world, starts = Learning(), {node(1).hex(): 1, node(2).hex(): 1}
+    world.record = replace(world.record, participants=[*starts, node(3).hex()])
+    async with asyncio.TaskGroup() as group:
+        world.begin(group)
+        assert world.participants.started_anew(view_of([1, 2]), starts.get) == []
+        # An older disk: the same number as before.
+        assert world.participants.started_anew(view_of([1], [2]), starts.get) == [node(2).hex()]
+        assert world.participants.started_anew(view_of([1, 2]), starts.get) == []
+        starts[node(1).hex()] = 2
+        assert world.participants.started_anew(view_of([1, 2]), starts.get) == [node(1).hex()]
+        assert world.participants.started_anew(view_of([1, 2]), starts.get) == []

@@ -22,11 +22,17 @@ SEEK_EVERY_S = 5.0  # for a copy that a node may have which does not answer
 class Absences:
     """A crawl's absent participants at one node, which counts the pages that it owns; nodes are named in hex."""
 
-    def __init__(self, absent: Callable[[], list[str]], grace_s: float, earlier: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        absent: Callable[[], list[str]],
+        grace_s: float,
+        earlier: Iterable[str] = (),
+        started_anew: Callable[[], list[str]] = list,
+    ) -> None:
         """`absent()` names the participants whose bodies cannot be had at this moment.
 
         Each may come back for `grace_s`; then it is given up. Those of `earlier` may have been absent before this
-        node ran, as it was itself.
+        node ran, as it was itself; `started_anew()` names those that were for a moment since it was asked last.
         """
         self.absent = absent
         self.given_up: frozenset[str] = frozenset()
@@ -34,6 +40,7 @@ class Absences:
         self.back: dict[str, None] = {}  # nodes that were absent, and may have missed what their pages' owners learned
         self.more_at: dict[str, None] = {}  # nodes with pages that a scan under way may not have seen
         self._grace_s = grace_s
+        self._started_anew = started_anew
         self._gone_at: dict[str, float] = {}
         self._gone: list[str] = []  # by the last view
         self._been_gone: dict[str, None] = {}
@@ -71,6 +78,7 @@ class Absences:
         The node that owned these keys may have stopped before it told those that were back.
         """
         gone, self._gone = dict.fromkeys(self._gone), self.absent()
+        gone |= dict.fromkeys(self._started_anew())
         self._been_gone |= gone
         self.back |= gone
         if ours:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from dhtcrawl.loop_state import loop_state
-from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, heir_of
 
 
@@ -29,6 +29,9 @@ class Participants:
         self._group = group
         self._record = record
         self._known = dict.fromkeys(record.participants)
+        self._seen: dict[
+            str, tuple[str, int | None, bool]
+        ] = {}  # who has a participant's pages, which start, if it joins
         self._looked: tuple[CrawlRecord, View, list[str]] | None = None  # the absent nodes by these two
 
     def changed(self, record: CrawlRecord) -> None:
@@ -56,6 +59,22 @@ class Participants:
             found = [node for node in record.participants if heir_of(record, node, is_member) is None]
             looked = self._looked = record, view, found
         return looked[2]
+
+    def started_anew(self, view: View, start_of: Callable[[str], int | None]) -> list[str]:
+        """The participants whose pages lie with a node that has been started since this was asked last.
+
+        It may have been away for too short a time to be missed. `start_of(node)` numbers a member's starts, and is None
+        where it is no member; one whose disk is an older copy may use a number again, but it joins.
+        """
+        found, joining = [], {member.id.hex() for member in view.members if member.state is MemberState.JOINING}
+        for node in self._record.participants:
+            holder = heir_of(self._record, node, lambda each: start_of(each) is not None)
+            if holder is not None:
+                before, now = self._seen.get(node), (holder, start_of(holder), holder in joining)
+                if before is not None and before[0] == holder and (before[1] != now[1] or now[2] > before[2]):
+                    found.append(node)
+                self._seen[node] = now
+        return found
 
     async def _write(self, nodes: list[str]) -> None:
         try:
