@@ -25,6 +25,7 @@ from dhtcrawl.storage.outputs.record_files import (
     RULES_FILE,
     URL,
     file_of_rule,
+    record_files,
 )
 from dhtcrawl.storage.store.engine import storage_error
 
@@ -135,6 +136,11 @@ def tables(root: Path, only: str | None = None) -> list[RecordTable]:
     try:
         rules = read(str(path), path.read_text("utf-8", "replace")).rules
     except FileNotFoundError:
+        if record_files(root):
+            raise UsageError(
+                f"{path} is missing, which says what is in the records: put the file of rules there, or take the "
+                f"records anew by 'dhtcrawl extract --rules FILE {root}'"
+            ) from None
         raise UsageError(
             f"{root} has no {RECORDS_DIR}/: it was crawled without --rules; see 'dhtcrawl extract --help'"
         ) from None

@@ -196,6 +196,17 @@ def test_a_crawl_that_has_not_ended_says_when_records_come_and_how_to_have_some(
     assert not (tmp_path / "c.sqlite").exists()
 
 
+def test_records_whose_rules_are_gone_are_said_to_lack_their_rules(tmp_path: Path, here: Here) -> None:
+    root = make(tmp_path / "c", [Made("http://a.example/")])
+    (root / "summary.json").write_text('{"pages": 1}')
+    assert "it was crawled without --rules" in here("export", root, "--format", "sqlite").message()
+    (root / "records").mkdir()
+    (root / "records/r.jsonl").write_text(RECORD)
+    ended = here("export", root, "--format", "sqlite")
+    assert ended.code == 2
+    assert f"{root}/records/rules.toml is missing, which says what is in the records: put the file" in ended.message()
+
+
 @pytest.mark.parametrize("summary", ['{"pages": 1}', ""], ids=["a run before has ended", "none has"])
 def test_records_of_a_crawl_that_has_not_ended_are_exported_with_a_note(
     tmp_path: Path, here: Here, summary: str
