@@ -74,7 +74,12 @@ _PLACE = {"metavar": "HOST:PORT"}
 _FILE = {"metavar": "FILE"}
 _JOIN: _Table = [
     (("--bootstrap",), "node.bootstrap", {"multiple": True} | _PLACE, "A node to join through (repeatable)."),
-    (("--listen",), "node.listen", _PLACE, "Where other nodes reach this one; default: 127.0.0.1:8468."),
+    (
+        ("--listen",),
+        "node.listen",
+        _PLACE,
+        "Where other nodes reach this one; default: 127.0.0.1:8468, with a secret or --open-swarm [::]:8468.",
+    ),
     (("--advertise",), "node.advertise", _PLACE, "The address that others are told, where it is another."),
     (
         ("--outbound-only",),

@@ -227,6 +227,12 @@ def test_what_a_scenario_says_is_configuration(here: Here, tmp_path: Path) -> No
     assert "node_types is 3, and there are 2 nodes" in ended.message()
 
 
+@pytest.mark.parametrize("command", ["join", "init"])
+def test_help_says_where_a_node_listens_with_a_secret_which_init_makes(here: Here, command: str) -> None:
+    said = " ".join(here(command, "--help").stdout.split())
+    assert "default: 127.0.0.1:8468, with a secret or --open-swarm [::]:8468." in said
+
+
 def test_a_simulation_ends_after_a_number_of_seconds(here: Here) -> None:
     ended = here("sim", "--duration", "nan")
     assert ended.code == 2
