@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from harness.bench import Bench
 
 from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.swarm.assignment import assigned, worker
 from dhtcrawl.swarm.assignment.assigned import FENCE_S, REPORT_EVERY_S, AssignedHere
 from dhtcrawl.swarm.assignment.wire import first_rows, from_rows, to_rows
 from dhtcrawl.swarm.assignment.worker import CONNECT_LEAST_S, CONNECT_MOST_S, Worker
@@ -149,6 +151,60 @@ async def test_only_the_owner_lends_and_only_to_who_fetches() -> None:
         world.takes = False
         assert await world.lend(K1) == Refused("not-ready")
         assert world.queued == set()
+
+
+async def test_where_one_of_several_tasks_is_not_the_owners_none_is_taken_and_none_given_back() -> None:
+    theirs = OTHER[:1] + bytes(19)
+    async with a_world() as world:
+        assert await world.lend(K1, theirs) == Refused("not-owner")
+        assert (len(world.borrower.borrowed), world.queued) == (0, set())
+        await world.lend(K1)
+        assert await world.borrower.on_recall(OWNER, Recall(CRAWL, (K1, theirs))) == Refused("not-owner")
+        assert K1 in world.borrower.borrowed
+
+
+async def test_a_worker_that_has_as_many_tasks_as_it_can_keep_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assigned, "LENT_MAX", 2)
+    async with a_world() as world:
+        assert await world.lend(K1, K2) == Done()
+        assert await world.lend(K3) == Refused("full")
+        world.borrower.over(TaskOutcome(K1, "a.test", TaskResult.FAILED, 1.0))
+        assert await world.lend(K3) == Done()
+
+
+async def test_of_many_hosts_the_latest_times_to_connect_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "HOSTS_MAX", 2)
+    async with a_world() as world:
+        for host in ("a.test", "b.test", "a.test", "c.test"):
+            await world.lend(K1, connect_s={host: 5.0})
+        assert list(world.borrower.connect_s) == ["a.test", "c.test"]
+
+
+async def test_a_task_that_is_begun_while_it_is_recalled_is_not_given_back() -> None:
+    async with a_world() as world, asyncio.TaskGroup() as group:
+        await world.lend(K1, K2)
+        recall = group.create_task(world.borrower.on_recall(OWNER, Recall(CRAWL, (K1, K2))))
+        await asyncio.sleep(0)
+        world.flying.add(K1)
+        assert await recall == LetGo((K2,), ())
+
+
+async def test_an_outcome_is_to_be_heard_until_the_owner_has_answered() -> None:
+    async with a_world() as world:
+        waiting = list[bool]()
+
+        def report(args: Any) -> dict[str, Any]:
+            waiting.append(world.borrower.busy)
+            return {}
+
+        await world.lend(K1)
+        world.peers.calls[REPORT] = report
+        world.borrower.over(TaskOutcome(K1, "a.test", TaskResult.FAILED, 1.0))
+        await asyncio.sleep(1.0)
+        assert waiting[-1], "or the crawl might end before it is heard"
+        assert not world.borrower.busy
 
 
 async def test_a_task_whose_record_was_handed_over_before_it_came_is_given_back_at_once() -> None:
