@@ -629,6 +629,22 @@ async def test_of_a_list_without_an_end_no_more_crawls_are_taken_than_a_node_kee
         assert world.crawls.get(later.crawl_id) == later, "what is known is brought in step all the same"
 
 
+async def test_who_is_asked_for_a_crawl_and_answers_with_another_has_told_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a member could tell any number of crawls, past the bounds of what one may tell and a node keeps."""
+    monkeypatch.setattr(crawl_records, "CRAWLS_MAX", 1)
+    async with a_world() as world:
+        known = await world.crawls.learn(record())
+        new = (record(number, version=9_999_999) for number in itertools.count(1))
+        old = CrawlRecord(SPEC.crawl_id(bytes(16)), SPEC, bytes(16))
+        world.peers.calls["crawl_list"] = always({"crawls": [[known.crawl_id, b"digest!!"]]})
+        for answer in (lambda args: {"record": to_wire(next(new))}, lambda args: {"record": to_wire(old)}):
+            world.peers.calls["crawl_get"] = answer
+            assert not await world.crawls.catch_up_with(node(1), known.crawl_id)
+            assert await world.crawls.pull(node(1))
+            assert world.crawls.ids() == [known.crawl_id]
+        assert sum(name == "crawl_get" for _, name, _ in world.peers.called) == 4, "once for each list"
+
+
 async def test_calls_with_arguments_that_make_no_sense_are_refused() -> None:
     async with a_world() as world:
         bad: list[dict[str, Any]] = [{}, {"crawl": 3, "keys": (b"x",)}, {"record": b"nonsense"}, {"after": 7}]

@@ -307,6 +307,8 @@ class CrawlRecords:
         for _ in range(PULLS_MAX):
             reply = await self._peers.call(node, calls.GetCrawl(crawl))
             record = None if isinstance(reply, Failure) else _parsed(reply.record)
+            if record is not None and record.crawl_id != crawl:
+                return False  # for a crawl that was not asked for no bound would hold
             if record is not None and not (met and record.author is None):
                 record = self._sound(record)
             if record is None or await self.hear(record, node):
