@@ -645,6 +645,43 @@ async def test_who_is_asked_for_a_crawl_and_answers_with_another_has_told_none(m
         assert sum(name == "crawl_get" for _, name, _ in world.peers.called) == 4, "once for each list"
 
 
+async def test_whom_a_record_names_is_known_and_everybody_may_be_once_it_has_room_for_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crawl_records, "PARTICIPANTS_MAX", 2)
+    leaver, heir = SimKey(node(5)), node(6)
+    left = bequests.made(leaver, record().crawl_id, heir, 1)
+    one, two, other = ("ab" * 20, "cd" * 20, "ef" * 20)
+    async with a_world() as world:
+        known = await world.crawls.learn(record(participants=[one], bequests={left.name: left.packed()}))
+        named = [one, leaver.node_id.hex(), heir.hex(), two]
+        assert [world.crawls.is_named(known.crawl_id, each) for each in named] == [True, True, True, False]
+        await world.crawls.learn(replace(known, participants=[one, two]))
+        assert [world.crawls.is_named(known.crawl_id, each) for each in (two, other)] == [True, True]
+
+
+@pytest.mark.parametrize("fields", [{"ended": "complete"}, {"state": PAUSED}])
+async def test_a_limit_stops_a_crawl_that_runs_and_no_other(fields: dict[str, str]) -> None:
+    async with a_world() as world:
+        over, runs = await world.crawls.learn(record(1, **fields)), await world.crawls.learn(record(2))
+        for each in (over, runs):
+            await world.crawls.stop(each.crawl_id, "disk limit")
+        assert world.crawls.get(over.crawl_id) == over
+        stopped = world.crawls.get(runs.crawl_id)
+        assert stopped is not None
+        assert (stopped.state, stopped.cause) == (STOPPING, "disk limit")
+
+
+async def test_all_members_have_answered_only_if_each_has() -> None:
+    async with a_world() as world:
+        known = await world.crawls.learn(record())
+        world.peers.calls["crawl_list"] = always({"crawls": [[known.crawl_id, known.digest]]})
+        assert await world.crawls.catch_up(known.crawl_id)
+        answers = itertools.cycle([{"crawls": [[known.crawl_id, known.digest]]}, GONE])
+        world.peers.calls["crawl_list"] = lambda args: next(answers)  # type: ignore[assignment, return-value]
+        assert not await world.crawls.catch_up(known.crawl_id)
+
+
 async def test_calls_with_arguments_that_make_no_sense_are_refused() -> None:
     async with a_world() as world:
         bad: list[dict[str, Any]] = [{}, {"crawl": 3, "keys": (b"x",)}, {"record": b"nonsense"}, {"after": 7}]
