@@ -384,11 +384,22 @@ def _parsed(key: str, spec: dataclasses.Field[Any], value: object) -> object:
     return parsed
 
 
+_BEYOND_ASCII: Final = re.compile(r"[^\0-\x7f\ud800-\udfff]")
+
+
 def _require_patterns(texts: tuple[str, ...]) -> None:
     try:
         Patterns(texts)
     except PatternRefused as error:
         raise _Wrong(f": {error}") from None
+    for text in texts:
+        found = _BEYOND_ASCII.search(text)
+        if found:  # the pattern would match nothing, or what its author does not mean
+            escapes = "".join(f"%{byte:02X}" for byte in found[0].encode())
+            raise _Wrong(
+                f": {text[:80]!r} has {found[0]!r}, which stands in no URL as crawled; write {escapes}, as in a path, "
+                "or the xn-- form of a host"
+            )
 
 
 def _require_short_token(texts: tuple[str, ...]) -> None:

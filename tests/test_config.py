@@ -156,6 +156,8 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ("fetch.concurrency", "0", "use 1 or more"),
         ("swarm.lease_s", "2h", "use 3600 or less"),
         ("crawl.include", "(", "is no regular expression"),
+        ("crawl.include", "/größe/", "'/größe/' has 'ö', which stands in no URL as crawled; write %C3%B6"),
+        ("crawl.exclude", ["ok", "日"], "'日' has '日', which stands in no URL as crawled; write %E6%97%A5"),
         ("crawl.include", "a{99999999999999999999}", "smaller counts"),
         ("crawl.exclude", ["ok", "("], "is no regular expression"),
         (
