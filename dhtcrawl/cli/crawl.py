@@ -50,7 +50,7 @@ from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, CrawlRecord
 @click.argument("urls", nargs=-1, metavar="URL...")
 @seed_options
 @nodes_option
-@directory_option("--out", "Where the outputs go; default: ./SITE-DATE.")
+@directory_option("--out", "Where the outputs go; default: ./crawl-SITE-DATE.")
 @crawl_options
 @node_options
 @log_options

@@ -39,7 +39,7 @@ _UNSAFE = re.compile(r"[^a-z0-9._-]+")
 def new_out(spec: CrawlSpec, today: date) -> Path:
     """A directory for a new crawl, in the working directory."""
     site = _UNSAFE.sub("-", host_of(spec.all_seeds[0]).lower())[:HOST_CHARS_MAX].strip("-.")
-    return Path(f"{site or 'crawl'}-{today.isoformat()}")
+    return Path("-".join(filter(None, ("crawl", site, today.isoformat()))))
 
 
 def unfinished(directory: Path, spec: CrawlSpec, nodes: int) -> Path | None:

@@ -34,16 +34,16 @@ SPEC = make_spec(["http://example.org/", "http://other.org/"], CrawlSettings(dep
 @pytest.mark.parametrize(
     ("seed", "name"),
     [
-        ("https://example.org/page", "example.org-2026-11-25"),
-        ("http://EXAMPLE.org:8080/", "example.org-8080-2026-11-25"),
-        ("http://[2001:db8::1]:8000/", "2001-db8-1-8000-2026-11-25"),
-        ("http://[::1]/", "1-2026-11-25"),
-        ("http://bücher.example/", "xn--bcher-kva.example-2026-11-25"),
-        ("http://a_b.example./", "a_b.example-2026-11-25"),
-        ("http://-rf.example/", "rf.example-2026-11-25"),
+        ("https://example.org/page", "crawl-example.org-2026-11-25"),
+        ("http://EXAMPLE.org:8080/", "crawl-example.org-8080-2026-11-25"),
+        ("http://[2001:db8::1]:8000/", "crawl-2001-db8-1-8000-2026-11-25"),
+        ("http://[::1]/", "crawl-1-2026-11-25"),
+        ("http://bücher.example/", "crawl-xn--bcher-kva.example-2026-11-25"),
+        ("http://a_b.example./", "crawl-a_b.example-2026-11-25"),
+        ("http://-rf.example/", "crawl-rf.example-2026-11-25"),
         (
             f"http://{'a' * 60}.{'b' * 60}.{'c' * 60}.{'d' * 60}/",
-            f"{'a' * 60}.{'b' * 60}.{'c' * 60}.{'d' * 17}-2026-11-25",
+            f"crawl-{'a' * 60}.{'b' * 60}.{'c' * 60}.{'d' * 17}-2026-11-25",
         ),
     ],
 )
@@ -71,7 +71,7 @@ def test_the_newest_unfinished_crawl_of_the_same_seeds_goes_on_whatever_its_limi
     assert unfinished(tmp_path, SPEC, 1) == tmp_path / "crawl-2026-11-01", "as earlier versions named it"
     begin(tmp_path / "example.org-2026-11-02.node", make_spec(SPEC.seeds, CrawlSettings(depth=2, delay_s=9.0)), at=2)
     assert unfinished(tmp_path, SPEC, 1) == tmp_path / "example.org-2026-11-02"
-    begin(tmp_path / "other-depth.node", make_spec(SPEC.seeds, CrawlSettings(depth=3)), at=3)
+    begin(tmp_path / "other-scope.node", make_spec(SPEC.seeds, CrawlSettings(depth=2, scope="page")), at=3)
     begin(tmp_path / "other-seeds.node", make_spec(SPEC.seeds[:1], CrawlSettings(depth=2)), at=4)
     begin(tmp_path / "complete.node", ended="complete", at=5)
     begin(tmp_path / "failed.node", ended="failed", at=6)
@@ -133,7 +133,7 @@ def test_a_crawl_goes_on_whose_nodes_end_after_their_killed_command(
 def test_an_interrupted_crawl_goes_on_another_day_without_its_name(server: DemoServer, tmp_path: Path) -> None:
     command = ["crawl", server.url, "--allow-private", "--delay", "0"]
     assert spawn(tmp_path, *command, "--max-pages", "3").code == 21
-    (out,) = (path for path in tmp_path.glob("127.0.0.1-*") if path.suffix != ".node")
+    (out,) = (path for path in tmp_path.glob("crawl-127.0.0.1-*") if path.suffix != ".node")
     earlier = out.with_name("127.0.0.1-2020-01-01")
     out.rename(earlier)
     out.with_name(f"{out.name}.node").rename(earlier.with_name(f"{earlier.name}.node"))
