@@ -264,3 +264,7 @@ def test_a_node_that_fails_is_told_with_its_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Refill, "wanted", fails)
     (problem,) = simulate_swarm(CALM, 1).violations
     assert "out of cheese" in problem
+
+
+def test_nodes_that_are_more_than_a_second_away_from_each_other_crawl_to_the_end() -> None:
+    assert simulate_swarm(Scenario(nodes=3, slow_nodes=3), 1).violations == []

@@ -200,8 +200,24 @@ def test_a_node_that_does_not_take_its_offer_lets_the_next_one_have_it() -> None
     assert book.offers(2.5) == []
     assert book.next_due_at() == 2.0 + OFFER_S
     assert book.offers(3.0) == [(C, H)]
-    assert isinstance(book.ask(wants(), B, 3.0), Wait)
     assert isinstance(book.ask(wants(), C, 3.0), Granted)
+    assert isinstance(book.ask(wants(), B, 3.0), Wait)
+
+
+def test_nodes_whose_asks_come_after_their_offers_have_passed_get_a_host_that_is_free() -> None:
+    """Of three nodes 1.1 s away each was late for its turn, and none ever had the host."""
+    book, away_s = keeper(), OFFER_S + 0.1
+    lease = granted(book.ask(wants(), A, 0.0))
+    book.ask(wants(), B, 1.0)
+    book.ask(wants(), C, 1.0)
+    book.give_back(H, A, lease.lease_id, 0.0, 0.0, 2.0)
+    assert book.offers(2.0) == [(B, H)]
+    assert book.offers(3.0) == [(C, H)]
+    lease = granted(book.ask(wants(), B, 2.0 + away_s))
+    assert isinstance(book.ask(wants(), C, 3.0 + away_s), Wait)
+    book.give_back(H, B, lease.lease_id, 0.0, 0.0, 5.0)
+    offered = [book.offers(5.0 + second) for second in range(OFFERS_MISSED_MAX + 1)]
+    assert offered == [[(C, H)]] * OFFERS_MISSED_MAX + [[]]  # it had its place, and had missed no offer
 
 
 def test_a_node_that_takes_no_offers_loses_its_place() -> None:

@@ -106,7 +106,7 @@ class Gatekeeper:
         host.hold(now + self._at_most(ask.hold_s, self._rests.hold_s))
         # A holder that asks anew has not got its grant, or its give-back is still on the way. Which
         # of them is not known here, so it waits like any other node.
-        if host.lease is None and host.head in (None, node) and self._grant_at(host) <= now:
+        if host.lease is None and host.may_have_it(node) and self._grant_at(host) <= now:
             return self._grant(host, node, now)
         if host.join(node):
             self._places.setdefault(node, {})[host.name] = None
@@ -282,6 +282,7 @@ class Gatekeeper:
 
     def _grant(self, host: HostLine, node: bytes, now: float) -> Granted:
         self._leave(host, node)
+        host.offered_at = None  # the offer to another node has come to nothing, and it did not miss it
         lease_id = self._rng.getrandbits(8 * LEASE_ID_BYTES).to_bytes(LEASE_ID_BYTES, "big")
         host.lease = HeldLease(lease_id, node, now, now + self._terms.ttl_s)
         self._schedule(host)

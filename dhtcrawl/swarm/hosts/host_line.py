@@ -70,6 +70,10 @@ class HostLine:
         """Whether a node other than `node` is in line."""
         return len(self.queue) > (node in self.queue)
 
+    def may_have_it(self, node: bytes) -> bool:
+        """Whether it is the turn of `node`, or was: an ask after a missed offer may only be late, as from far away."""
+        return self.head in (None, node) or self.queue.get(node, 0) > 0
+
     def join(self, node: bytes) -> bool:
         """Put a node at the end of the line unless it is in it; False where the line is too long."""
         if node not in self.queue and len(self.queue) >= QUEUE_MAX:
