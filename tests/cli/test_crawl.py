@@ -88,7 +88,7 @@ def test_without_out_the_directory_is_named_by_site_and_day(server: DemoServer, 
     ended = quick(server, tmp_path, f"{server.url}notes.txt")
     assert ended.code == 0, ended
     (out,) = (path for path in tmp_path.glob("crawl-127.0.0.1-*") if path.suffix != ".node")
-    assert re.fullmatch(rf"127\.0\.0\.1-{server.url.rstrip('/').rpartition(':')[2]}-\d{{4}}-\d\d-\d\d", out.name)
+    assert re.fullmatch(rf"crawl-127\.0\.0\.1-{server.url.rstrip('/').rpartition(':')[2]}-\d{{4}}-\d\d-\d\d", out.name)
     assert (out / "summary.json").is_file()
     lines = ended.stdout.splitlines()
     assert lines[-1] == f"  outputs    {out.name}/"
