@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from dhtcrawl.errors import ConfigError, DhtcrawlError, UsageError
 from dhtcrawl.patterns import PatternRefused, Patterns
@@ -283,12 +283,14 @@ def load(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
     options: Mapping[str, str] | None = None,
+    begun: bool = False,
 ) -> Config:
     """The effective configuration.
 
     `flags` maps `section.key` to a value; strings are parsed as the file's
     and the environment's are. `options` maps those of them that the user gave
-    by an option of their own to that option, such as `--delay`.
+    by an option of their own to that option, such as `--delay`. Settings of a
+    crawl that has `begun` may be such as are refused of a new one only.
 
     Raises:
         ConfigError: an unknown key, or a value out of range; the message
@@ -317,7 +319,9 @@ def load(
     for key, (value, origin) in values.items():
         section, _, name = key.partition(".")
         try:
-            sections[section][name] = _parsed(key, known[key], value)
+            parsed = sections[section][name] = _parsed(key, known[key], value)
+            if key in _PATTERNS and not begun:
+                _require_ascii(cast("tuple[str, ...]", parsed))
         except _Wrong as wrong:
             raise _refusal(key, str(wrong), origin, options.get(key)) from None
     return Config(
@@ -384,6 +388,7 @@ def _parsed(key: str, spec: dataclasses.Field[Any], value: object) -> object:
     return parsed
 
 
+_PATTERNS: Final = ("crawl.include", "crawl.exclude")
 _BEYOND_ASCII: Final = re.compile(r"[^\0-\x7f\ud800-\udfff]")
 
 
@@ -392,6 +397,9 @@ def _require_patterns(texts: tuple[str, ...]) -> None:
         Patterns(texts)
     except PatternRefused as error:
         raise _Wrong(f": {error}") from None
+
+
+def _require_ascii(texts: tuple[str, ...]) -> None:
     for text in texts:
         found = _BEYOND_ASCII.search(text)
         if found:  # the pattern would match nothing, or what its author does not mean

@@ -62,9 +62,20 @@ def test_pages_of_results_are_fetched_and_what_they_lead_to_names_the_search(tmp
         for task in ("milk", "dairy"):
             assert f"search     page 1 of '{task}' at engine second, about a.example" in why.stdout, why
         again = spawn(
-            tmp_path, "crawl", f"{server.url}/seed", *options, "--scope", "host", "--include", "/hit/", "--depth", "1"
+            tmp_path,
+            "crawl",
+            f"{server.url}/seed",
+            *options,
+            "--scope",
+            "host",
+            "--include",
+            "/hit/",
+            "--depth",
+            "2",
+            "--key",
+            "host",
         )
-        assert (again.code, "--depth was 2, not 1" in again.stderr) == (Exit.USAGE, True), again
+        assert (again.code, "--key was search, not host" in again.stderr) == (Exit.USAGE, True), again
         assert sorted(set(server.paths())) == sorted(server.paths())
     said = {row["url"].removeprefix(server.url): row["searches"] for row in Outputs(out).pages()}
     first = {"task": "milk", "engine": "first", "site": "a.example", "page": 1}

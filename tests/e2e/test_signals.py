@@ -159,7 +159,7 @@ def test_a_directory_refuses_other_options_and_other_seeds(
         until(lambda: len(stub.paths()) >= 3 or running.ended, "some requests")
         running.send(signal.SIGINT)
         running.wait().ended_with(11)
-    other_options = crawler.run(*crawl(stub, outputs, "--delay", "50ms", "--depth", "1")).ended_with(2)
+    other_options = crawler.run(*crawl(stub, outputs, "--delay", "50ms", "--scope", "page")).ended_with(2)
     assert "--out" in other_options.one_line()
     other_seed = crawler.run("crawl", f"{stub.url}/1", "--allow-private", "--delay", "50ms", "--out", outputs.out)
     assert "--out" in other_seed.ended_with(2).one_line()

@@ -243,7 +243,7 @@ class OneSide:
 
     async def comes_to_rest(self) -> None:
         for _ in range(200):
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)  # fronts are filled again after a pause, if that brought nothing
             self.goes_on()
             more = [self.committer.run_one(), self.committer.tell_one(), self.backups_have_it()]
             if not any(more):

@@ -537,7 +537,7 @@ def _spec(canonical: object, nonce: object, crawl_id: bytes) -> CrawlSpec:
         raise NotARecord("spec: its rules are no text, or too long")
     values: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in fields.items()}
     try:
-        typed = load(flags={f"crawl.{name}": value for name, value in values.items()}).crawl
+        typed = load(flags={f"crawl.{name}": value for name, value in values.items()}, begun=True).crawl
     except ConfigError as error:
         raise NotARecord(f"spec: {str(error)[:DETAIL_CHARS_MAX]}") from error
     settings = CrawlSettings(**values)
