@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 from dhtcrawl.config import FetchSettings
-from dhtcrawl.crawl import depth_change
 from dhtcrawl.crawl.budget import CrawlLimits, Stop
 from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.crawl.frontier import Job
@@ -367,6 +366,8 @@ class Crawl:
         crawl = self.parts.start.crawl_id
         begun_depth = self.parts.start.begun_depth
         if begun_depth is not None:
+            from dhtcrawl.crawl import depth_change  # here: that of most crawls never changes
+
             await depth_change.mark_owing(self._s, self.parts.start, begun_depth)
             if alone:
                 await depth_change.open_again(self._s, self.parts.start)

@@ -17,7 +17,7 @@ from typing import Any
 from dhtcrawl.crawl.rounds import CrawlStart
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.storage.store import depth_limits, given_up
-from dhtcrawl.storage.store.depth_limits import OwedStep
+from dhtcrawl.storage.store.depth_limits import OwedStep, reaches
 from dhtcrawl.storage.store.given_up import GivenUp, OpenedAgain
 
 log = logging.getLogger(__name__)
@@ -64,8 +64,3 @@ async def open_again(services: Services, start: CrawlStart) -> None:
             write: Any = partial(given_up.reach, crawl=crawl, task_keys=reached, mine=now.mine, held=now.held)
             again: OpenedAgain = await services.committer.submit(write)
             start.counters.heard(again.counted)
-
-
-def reaches(limit: int, depth: int) -> bool:
-    """Whether a depth limit, -1: none, lets a page at a depth be fetched."""
-    return not 0 <= limit < depth

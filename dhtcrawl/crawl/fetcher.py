@@ -13,7 +13,6 @@ from typing import Any
 
 from dhtcrawl.clock import iso8601
 from dhtcrawl.crawl.analysis import REDIRECTS, Analysis, LongPage, analyse
-from dhtcrawl.crawl.depth_change import reaches
 from dhtcrawl.crawl.frontier import Job
 from dhtcrawl.crawl.origins import log_hold
 from dhtcrawl.crawl.parts import CrawlParts
@@ -32,6 +31,7 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.standing import Cause, span
+from dhtcrawl.storage.store.depth_limits import reaches
 from dhtcrawl.storage.store.records import DEPTH_LIMIT, SkipReason
 from dhtcrawl.storage.store.tasks import FetchedPage, Queued
 

@@ -13,7 +13,6 @@ from functools import partial
 
 from dhtcrawl.config import SwarmSettings
 from dhtcrawl.crawl.crawler import Crawl
-from dhtcrawl.crawl.depth_change import reaches
 from dhtcrawl.crawl.parts import CrawlParts, build, first_round
 from dhtcrawl.crawl.ports import CrawlPorts
 from dhtcrawl.crawl.site_timer import SiteTimer
@@ -27,6 +26,7 @@ from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.storage.archive.names import first_number
 from dhtcrawl.storage.outputs.outputs import LivePages, OutputDirs
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.depth_limits import reaches
 from dhtcrawl.storage.store.given_up import GivenUp, OpenedAgain
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.swarm.assignment.assignments import Assignments, AssignmentServices

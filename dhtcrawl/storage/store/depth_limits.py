@@ -26,12 +26,17 @@ class OwedStep(NamedTuple):
     cursor: bytes | None  # None: these were the last ones
 
 
+def reaches(limit: int, depth: int) -> bool:
+    """Whether a depth limit, -1: none, lets a page at a depth be fetched."""
+    return not 0 <= limit < depth
+
+
 def owes_links(depth: int, sent_depth: int, sent_within: int, limit: int) -> bool:
     """Whether a page owes its links within a `limit`, if they were to be sent with `sent_depth` within another one.
 
     A limit of -1 is none. `depth` is that of the links as it is known now.
     """
-    if 0 <= limit < depth:
+    if not reaches(limit, depth):
         return False
     withheld = 0 <= sent_within < sent_depth
     exact = sent_within >= 0 and sent_depth <= depth
