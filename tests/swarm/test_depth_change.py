@@ -8,8 +8,11 @@ from collections import Counter
 
 import pytest
 
+from dhtcrawl.node.crawl_run import CrawlRun
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.crawl_record import RUNNING, CrawlRecord, changed, with_settings
+from dhtcrawl.storage.store.records import SkipReason, State, Task
+from dhtcrawl.storage.store.replicas import End, TaskReplica
 from swarm.story import Story, a_world
 
 
@@ -104,3 +107,38 @@ async def test_a_node_that_is_killed_as_it_begins_anew_begins_anew_once_more() -
             host.begin_again()
             await host.joined()
         await whole(world, crawl, 2)
+
+
+@pytest.mark.parametrize("reason", [SkipReason.DEPTH, SkipReason.ROBOTS])
+@pytest.mark.parametrize("changed_before", [True, False])
+async def test_a_task_that_another_node_gave_up_for_its_depth_is_looked_at_within_the_own_limit(
+    changed_before: bool, reason: str
+) -> None:
+    async with a_world(nodes=2, pages=400) as world:
+        crawl = await world.crawl(within(world, 1))
+        if changed_before:
+            await whole(world, crawl, 1)
+            await deepen(world, crawl, 2)
+        await world.until(lambda: run_of(world, crawl) is not None and not busy(world, crawl))
+        run, url = run_of(world, crawl), f"{world.spec.seeds[0]}deep"
+        assert run is not None
+        dead = Task(url, 2, 1, "", State.DEAD, 0, 0, 0, False, reason)
+        run.heard([TaskReplica(world.spec.key_of(url), dead)])
+        wanted = changed_before and reason == SkipReason.DEPTH
+        assert run.growth.busy is wanted
+        await world.until(lambda: not run.growth.busy)
+        run.buried([End(world.spec.key_of(url), State.DEAD, 0, 0, reason, "", None)])
+        assert run.growth.busy is wanted
+
+
+def run_of(world: Story, crawl: bytes) -> CrawlRun | None:
+    """The run of the first node, once it is by the limit that holds."""
+    swarm = world.hosts[0].swarm
+    run = None if swarm is None else swarm.runs.of(crawl)
+    now = record_of(world, crawl).settings.depth
+    return run if isinstance(run, CrawlRun) and run.parts.start.spec.settings.depth == now else None
+
+
+def busy(world: Story, crawl: bytes) -> bool:
+    run = run_of(world, crawl)
+    return run is None or run.growth.busy
