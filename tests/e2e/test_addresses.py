@@ -41,6 +41,8 @@ class Machines(Hosts):
     def node(self, name: str, *options: str) -> Running:
         argv = ["join", "--json", "--open-swarm", "--admin", ADMIN, "--data-dir", str(self._home / name / "data")]
         argv += ["--allow-network", f"{SUBNET}.0/24"]
+        # The whole site fits into one lease otherwise, and a node that comes later has none of it.
+        argv += ["--set", "swarm.lease_requests=8"]
         return OnHost(self._home / name, self, name, forked=True).start(*argv, *options)
 
     def ask(self, name: str, path: str, body: object = None) -> Any:

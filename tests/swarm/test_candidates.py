@@ -9,7 +9,7 @@ from dhtcrawl.keyspace import distance
 from dhtcrawl.policy.seam import PolicyTask, Settings
 from dhtcrawl.policy.xor import Xor
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.swarm.assignment.candidates import PATIENCE_S, REFUSED_S, Candidates
+from dhtcrawl.swarm.assignment.candidates import PATIENCE_S, REFUSED_LEAST_S, REFUSED_MOST_S, Candidates
 from swarm.fake_peers import node, view_of
 
 KEY = bytes(20)
@@ -102,9 +102,21 @@ def test_that_many_loans_were_refused_at_once_says_no_more_than_one() -> None:
     candidates = make()
     for _ in range(50):
         candidates.refused(B, NOW)
-    assert B in may_be(candidates, NOW + 1)
-    assert asked(candidates, OWN, C, now=NOW + 1) == []
-    assert asked(candidates, OWN, C, now=NOW + REFUSED_S) == [OWN, B, C]
+    assert B in may_be(candidates, NOW)
+    assert asked(candidates, OWN, C, now=NOW) == []
+    assert asked(candidates, OWN, C, now=NOW + REFUSED_LEAST_S) == [OWN, B, C]
+
+
+def test_who_does_not_run_the_crawl_yet_is_asked_soon_and_who_goes_on_refusing_less_often() -> None:
+    candidates, now, pauses = make(), NOW, []
+    while now < NOW + 18:
+        candidates.refused(B, now)
+        pauses.append(next(pause for pause in (0.25, 0.5, 1, 2, 4, 5, 10) if B in asked(candidates, now=now + pause)))
+        now += pauses[-1]
+    assert pauses == [REFUSED_LEAST_S, REFUSED_LEAST_S, 0.5, 1, 2, 4, REFUSED_MOST_S, REFUSED_MOST_S]
+    candidates.took(B)
+    candidates.refused(B, now)
+    assert B in asked(candidates, now=now + REFUSED_LEAST_S), "it took some, and refuses anew"
 
 
 def test_what_a_node_refused_some_time_ago_is_forgotten() -> None:

@@ -10,8 +10,9 @@ from dhtcrawl.keyspace import distance, host_key, placement
 from dhtcrawl.policy.seam import Policy, PolicyTask
 from dhtcrawl.rpc.membership.view import View
 
-# How long a node that refused is not asked: it does not run the crawl yet, or lacks its policy.
-REFUSED_S = 5.0
+# A node that refused is not asked for as long as it has refused already, within these: it does not run the crawl yet,
+# which is soon over, or lacks its policy.
+REFUSED_LEAST_S, REFUSED_MOST_S = 0.25, 5.0
 # How long a node that refuses is waited for where all others have failed; an older refusal does not count.
 PATIENCE_S = 60.0
 # Of the candidates for a task in a large swarm at most one in so many is a node that no other can reach.
@@ -48,8 +49,11 @@ class Candidates:
     def refused(self, node: bytes, now: float) -> None:
         """Note that a node did not take tasks."""
         since, last = self._refused.get(node, (now, now))
-        self._refused[node] = (since if now < last + PATIENCE_S else now, now)
-        self._refuses[node] = max(now + REFUSED_S, self._refuses.get(node, now))
+        if now >= last + PATIENCE_S:
+            since = now
+        self._refused[node] = (since, now)
+        pause_s = min(max(now - since, REFUSED_LEAST_S), REFUSED_MOST_S)
+        self._refuses[node] = max(now + pause_s, self._refuses.get(node, now))
 
     def took(self, node: bytes) -> None:
         """Note that a node took tasks."""
