@@ -12,16 +12,14 @@ to where they ended when the collection was opened. Memory is bounded, whatever 
 from __future__ import annotations
 
 import heapq
-import json
-import os
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dhtcrawl.errors import UsageError
+from dhtcrawl.export.lines import Fields, WholeLines, is_page, object_of, summary_of
 from dhtcrawl.export.places import Places, ResponsePlace, mark_of, places
 from dhtcrawl.fetch.charset import looks_like_html
 from dhtcrawl.storage.archive.warcread import WarcRecord, read_beginning
@@ -35,20 +33,12 @@ from dhtcrawl.storage.outputs.outputs import (
     PAGES_FILE,
     REPORTS_DIR,
     SKIPPED_FILE,
-    SUMMARY_FILE,
 )
 from dhtcrawl.storage.store.engine import storage_error
 
-LINE_BYTES_MAX = 1024 * 1024
-_BLOCK_BYTES = 256 * 1024
 _READ_BYTES = 1024 * 1024  # at once, of a record
-_SUMMARY_BYTES_MAX = 16 << 20  # a row a node
 _ARCHIVES = "*.warc.gz"
-_URL = re.compile(r"https?://[^/\s]+/\S*")
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", re.ASCII)
 _STAMP_DIGITS = 14  # of an index line: to the second
-
-Fields = dict[str, Any]
 
 
 class ArchivedPage(NamedTuple):
@@ -82,8 +72,8 @@ class Collection:
         self.root = root
         self.unreadable_lines = self.without_body = 0  # counted by `pages`
         self._places = places
-        self._pages = _WholeLines(root / PAGES_DIR / PAGES_FILE, stack)
-        self._index = _WholeLines(root / INDEXES_DIR / INDEX_FILE, stack)
+        self._pages = WholeLines(root / PAGES_DIR / PAGES_FILE, stack)
+        self._index = WholeLines(root / INDEXES_DIR / INDEX_FILE, stack)
         # After the lines: a body is in the archive before its page has one.
         self.archives = {path.name: path.stat().st_size for path in sorted((root / ARCHIVE_DIR).glob(_ARCHIVES))}
         self._outcomes_known = False
@@ -126,25 +116,23 @@ class Collection:
 
     def summary(self) -> Fields:
         """The fields of summary.json; empty where there is none that can be read."""
-        return _summary_of(self.root)
+        return summary_of(self.root)
 
     # -- opening --
 
     def _all_pages(self) -> Iterator[ArchivedPage | None]:
         """The pages, and None for each line that is none."""
         for line in self._pages:
-            fields = _object(line)
-            if fields is None or not (
-                _is_like(_URL, fields.get("url")) and _is_like(_INSTANT, fields.get("fetched_at"))
-            ):
+            fields = object_of(line)
+            if fields is None or not is_page(fields):
                 yield None
             else:
                 yield ArchivedPage(fields, self._places.get(_mark_of_page(fields)))
 
     def _skipped(self) -> Iterator[tuple[str, str]]:
         with ExitStack() as stack:
-            for line in _WholeLines(self.root / REPORTS_DIR / SKIPPED_FILE, stack):
-                fields = _object(line) or {}
+            for line in WholeLines(self.root / REPORTS_DIR / SKIPPED_FILE, stack):
+                fields = object_of(line) or {}
                 url, reason = fields.get("url"), fields.get("reason")
                 if isinstance(url, str) and isinstance(reason, str):
                     yield url, reason
@@ -163,7 +151,7 @@ class Collection:
     def _entry(self, line: bytes) -> tuple[int, ResponsePlace] | None:
         """The mark and the place of an index line; None if it is none, or its record is not here."""
         parts = line.split(b" ", 2)
-        fields = _object(parts[2]) if len(parts) == 3 else None
+        fields = object_of(parts[2]) if len(parts) == 3 else None
         if fields is None:
             return None
         try:
@@ -260,44 +248,12 @@ def require_collection(root: Path) -> None:
 
 def has_ended(root: Path) -> bool:
     """Whether the last run of the crawl below `root` has ended: pages come while one is at work, a summary last."""
-    summary = _summary_of(root)
+    summary = summary_of(root)
     pages = summary.get("pages")
     if not isinstance(pages, int):
         return bool(summary)
     with ExitStack() as stack:
-        return sum(1 for _ in _WholeLines(root / PAGES_DIR / PAGES_FILE, stack)) <= pages
-
-
-def _summary_of(root: Path) -> Fields:
-    try:
-        with (root / SUMMARY_FILE).open("rb") as file:
-            return _object(file.read(_SUMMARY_BYTES_MAX)) or {}
-    except OSError:
-        return {}
-
-
-class _WholeLines:
-    """The whole lines of a file, as far as it went when it was opened; none of a file that is not there."""
-
-    def __init__(self, path: Path, stack: ExitStack) -> None:
-        self._size = 0
-        try:
-            self._fd = stack.enter_context(path.open("rb", buffering=0)).fileno()
-        except FileNotFoundError:
-            return
-        self._size = os.fstat(self._fd).st_size
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The lines without their newlines; one longer than `LINE_BYTES_MAX` is empty. Readers are independent."""
-        at, rest, too_long = 0, b"", False
-        while at < self._size and (block := os.pread(self._fd, min(_BLOCK_BYTES, self._size - at), at)):
-            at += len(block)
-            *lines, rest = (rest + block).split(b"\n")
-            for line in lines:
-                yield b"" if too_long else line
-                too_long = False
-            if len(rest) > LINE_BYTES_MAX:
-                rest, too_long = b"", True
+        return sum(1 for _ in WholeLines(root / PAGES_DIR / PAGES_FILE, stack)) <= pages
 
 
 def _mark_of_page(fields: Fields) -> int:
@@ -328,15 +284,3 @@ def _ends_torn(member: GzipMember, size: int) -> bool:
     """Whether a member is the beginning of one that was being written, at the end of a file of `size` bytes."""
     end = member.offset + member.length
     return end > size or (end == size and any(problem.startswith("unreadable") for problem in member.problems))
-
-
-def _is_like(pattern: re.Pattern[str], value: object) -> bool:
-    return isinstance(value, str) and pattern.fullmatch(value) is not None
-
-
-def _object(text: bytes) -> Fields | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

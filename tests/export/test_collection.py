@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dhtcrawl.errors import UsageError
-from dhtcrawl.export import collection as module
 from dhtcrawl.export.collection import collection
+from dhtcrawl.export.lines import LINE_BYTES_MAX
 from dhtcrawl.export.places import ResponsePlace
 
 from .made import Made, make
@@ -69,7 +69,7 @@ def test_an_archive_that_ends_within_a_record_ends_before_it(tmp_path: Path) -> 
 def test_a_line_that_is_no_page_is_counted_and_one_that_is_being_written_is_not(tmp_path: Path) -> None:
     root = make(tmp_path / "c", PAGES)
     pages = root / "pages/pages.jsonl"
-    long = json.dumps({"url": "x" * 2 * module.LINE_BYTES_MAX, "fetched_at": ""}).encode()
+    long = json.dumps({"url": "x" * 2 * LINE_BYTES_MAX, "fetched_at": ""}).encode()
     odd = {"url": "x", "fetched_at": "2026-01-31T12:00:00Z"}, {"url": URLS[0], "fetched_at": "yesterday"}
     long += b"".join(b"\n" + json.dumps(fields).encode() for fields in odd)
     pages.write_bytes(b'[]\n{"url": 1}\n' + long + b"\n" + b"\xff\n" + pages.read_bytes() + b'{"url": "http://a.')
