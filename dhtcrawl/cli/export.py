@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 
@@ -18,7 +16,7 @@ from dhtcrawl.export.form import ExportFormat, ExportReport
 from dhtcrawl.export.formats import FORMATS
 from dhtcrawl.export.record_formats import RECORD_FORMATS, RecordFormat
 from dhtcrawl.export.record_tables import tables
-from dhtcrawl.export.target import check_outside, check_target, new_file, standard_output
+from dhtcrawl.export.target import check_outside, check_target, named, opened_target
 from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
 from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RULES_FILE, record_files
 
@@ -69,7 +67,7 @@ def command(directory: str, name: str, rule: str | None, to: str | None, overwri
     with (
         shown(lambda: f"{report.written} {form.counts} written"),
         collection(root) as opened,
-        _opened(target, overwrite) as file,
+        opened_target(target, overwrite=overwrite) as file,
     ):
         form.write(opened, file, report)
     if target is not None:
@@ -80,7 +78,7 @@ def command(directory: str, name: str, rule: str | None, to: str | None, overwri
 def _export_records(form: RecordFormat, root: Path, rule: str | None, to: str | None, overwrite: bool) -> int:
     form.check()
     _require_records(root)
-    target = None if to == _STDOUT else _named(root, f".{rule}{form.suffix}" if rule else form.suffix, to)
+    target = None if to == _STDOUT else named(root, f".{rule}{form.suffix}" if rule else form.suffix, to)
     if target is not None:
         check_outside(target, root)
         check_target(target, overwrite=overwrite)
@@ -91,7 +89,7 @@ def _export_records(form: RecordFormat, root: Path, rule: str | None, to: str | 
         names = ", ".join(table.name for table in chosen[:10])
         raise UsageError(f"--format {form.name} takes the records of one rule; add --rule NAME: {names}")
     report = ExportReport()
-    with shown(lambda: f"{report.written} records written"), _opened(target, overwrite) as file:
+    with shown(lambda: f"{report.written} records written"), opened_target(target, overwrite=overwrite) as file:
         form.write(chosen, file, report)
     if target is not None:
         click.echo(f"wrote {target}: {report.written} records")
@@ -125,24 +123,10 @@ def _require_pages(root: Path) -> None:
 
 def _target(root: Path, form: ExportFormat, to: str | None) -> Path:
     if to is None:
-        return _named(root, form.suffix, to)
+        return named(root, form.suffix, to)
     if form.suffix_matters and not to.endswith(form.suffix):
         raise UsageError(f"--to {to}: the name of a {form.name} file ends in {form.suffix}")
     return Path(to)
-
-
-def _named(root: Path, suffix: str, to: str | None) -> Path:
-    if to is not None:
-        return Path(to)
-    # `.` and `..` have no name of their own.
-    named = root.resolve() if root.name in ("", "..") else root
-    if not named.name:
-        raise UsageError(f"{root} has no name, and nothing can lie beside it; name a file with --to")
-    return named.with_name(named.name + suffix)
-
-
-def _opened(target: Path | None, overwrite: bool) -> AbstractContextManager[BinaryIO]:
-    return standard_output() if target is None else new_file(target, overwrite=overwrite)
 
 
 def _tell(root: Path, opened: Collection, report: ExportReport) -> Exit:

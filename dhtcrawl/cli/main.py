@@ -49,6 +49,7 @@ class _Commands(click.Group):
         "extract": "dhtcrawl.cli.extract",
         "policies": "dhtcrawl.cli.policies",
         "export": "dhtcrawl.cli.export",
+        "report": "dhtcrawl.cli.report",
         "verify": "dhtcrawl.cli.verify",
         "fsck": "dhtcrawl.cli.fsck",
         "forget": "dhtcrawl.cli.forget",

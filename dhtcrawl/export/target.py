@@ -12,7 +12,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -70,6 +70,26 @@ def standard_output() -> Iterator[BinaryIO]:
         raise
     except OSError as error:
         raise storage_error(error, "cannot write to standard output") from error
+
+
+def opened_target(target: Path | None, *, overwrite: bool) -> AbstractContextManager[BinaryIO]:
+    """`new_file`, or standard output where there is no target."""
+    return standard_output() if target is None else new_file(target, overwrite=overwrite)
+
+
+def named(root: Path, suffix: str, to: str | None) -> Path:
+    """The file that was named by `to`, or one beside `root` that is called after it.
+
+    Raises:
+        UsageError: none was named, and nothing can lie beside `root`.
+    """
+    if to is not None:
+        return Path(to)
+    # `.` and `..` have no name of their own.
+    of = root.resolve() if root.name in ("", "..") else root
+    if not of.name:
+        raise UsageError(f"{root} has no name, and nothing can lie beside it; name a file with --to")
+    return of.with_name(of.name + suffix)
 
 
 def check_target(path: Path, *, overwrite: bool) -> None:

@@ -108,7 +108,7 @@ def test_an_error_is_one_line_with_the_remedy_and_an_exit_code(
 
 @pytest.mark.parametrize(
     "command",
-    [["fsck", "--data-dir"], ["why", "http://a/", "--data-dir"], ["verify"], ["export", "--format", "csv"]],
+    [["fsck", "--data-dir"], ["why", "http://a/", "--data-dir"], ["verify"], ["report"], ["export", "--format", "csv"]],
     ids=lambda command: command[0],
 )
 def test_a_directory_of_another_user_is_named_and_is_no_bug(

@@ -84,6 +84,7 @@ OTHERS = {
     ("forget", "out"): ("missing", "missing.node holds no store"),
     ("ban", "secret_file"): ("missing", "missing: cannot be read"),
     ("export", "name"): ("pdf", "--format"),
+    ("report", "to"): ("missing/r.html", "--to missing/r.html: there is no directory missing"),
     ("export", "rule"): ("none", "holds no crawl"),
     ("export", "to"): ("missing/pages.csv", "--to missing/pages.csv: there is no directory missing"),
 }  # fmt: skip

@@ -1,0 +1,74 @@
+"""Reads what a crawl wrote into a report: pages.jsonl, skipped.jsonl and summary.json, and the sizes of its archive."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from importlib import resources
+from pathlib import Path
+
+from dhtcrawl.export.lines import Fields, WholeLines, is_page, object_of, summary_of
+from dhtcrawl.export.report.page import Subject, page
+from dhtcrawl.export.report.tally import Tally
+from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, PAGES_DIR, PAGES_FILE, REPORTS_DIR, SKIPPED_FILE
+from dhtcrawl.storage.store.engine import storage_error
+
+_ARCHIVES = "*.warc.gz"
+
+
+class Report:
+    """A report on the crawl below `root`. `pages` and `unreadable_lines` count while it is read."""
+
+    def __init__(self, root: Path) -> None:
+        self.unreadable_lines = 0
+        self._root = root
+        self._tally = Tally()
+
+    @property
+    def pages(self) -> int:
+        return self._tally.pages.count
+
+    def read(self) -> None:
+        """Count all lines.
+
+        Raises:
+            StorageError: they cannot be read.
+        """
+        try:
+            with ExitStack() as stack:
+                for line in WholeLines(self._root / PAGES_DIR / PAGES_FILE, stack):
+                    fields = object_of(line)
+                    if fields is not None and is_page(fields):
+                        self._tally.page(fields)
+                    else:
+                        self.unreadable_lines += 1
+                for line in WholeLines(self._root / REPORTS_DIR / SKIPPED_FILE, stack):
+                    self._tally.skip(object_of(line) or {})
+        except OSError as error:
+            raise storage_error(error, f"cannot read {self._root}") from error
+
+    def page(self, name: str, made: str) -> bytes:
+        """The report as HTML, of a crawl in a directory called `name`; `made` says when and by whom.
+
+        Raises:
+            StorageError: the archive's directory cannot be read.
+        """
+        try:
+            archives = [path.stat().st_size for path in sorted((self._root / ARCHIVE_DIR).glob(_ARCHIVES))]
+        except OSError as error:
+            raise storage_error(error, f"cannot read {self._root}") from error
+        style = resources.files("dhtcrawl.export.report").joinpath("report.css").read_text("utf-8")
+        subject = Subject(
+            name=name,
+            tally=self._tally,
+            summary=self._summary(),
+            archives=archives,
+            unreadable_lines=self.unreadable_lines,
+            made=made,
+        )
+        return page(subject, style)
+
+    def _summary(self) -> Fields:
+        """The summary, unless the crawl has gone on since: pages come while a run is at work, a summary last."""
+        summary = summary_of(self._root)
+        told = summary.get("pages")
+        return {} if isinstance(told, int) and self.pages + self.unreadable_lines > told else summary
