@@ -5,6 +5,7 @@ turbohtml reads it (decision 0074) in the tree of a page; what can take long in 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,6 +20,7 @@ DEPTH_MAX: Final = 8  # of what is nested in an item
 # item that it leads to.
 NAMES_MAX: Final = 4_096
 REFERENCES_MAX: Final = 8
+_DIGITS_MAX: Final = 400
 _CONFIDENCE_MIN: Final = 0.5  # of a language; below it stands none
 
 
@@ -69,15 +71,35 @@ def _main_text(tree: Document) -> Iterator[SourceRecord | NoValue]:
 
 def _json_ld(tree: Document) -> Iterator[SourceRecord | NoValue]:
     blocks = tree.json_ld()
-    scripts = sum(_is_json_ld(str(script.attrs.get("type") or "")) for script in tree.select("script[type]"))
-    if len(blocks) < scripts:
-        yield NoValue(RejectReason.NOT_JSON, f"{scripts - len(blocks)} of {scripts} scripts")
+    scripts = [script for script in tree.select("script[type]") if _is_json_ld(str(script.attrs.get("type") or ""))]
+    if len(blocks) < len(scripts):
+        # Many are none for a line break in a description alone, which nobody can mistake for anything else.
+        blocks = [block for script in scripts for block in _lenient(script.text)]
+    if len(blocks) < len(scripts):
+        yield NoValue(RejectReason.NOT_JSON, f"{len(scripts) - len(blocks)} of {len(scripts)} scripts")
     for block in blocks:
         for item in _items_of(block):
             types = item.get("@type")
             named = [each for each in (types if isinstance(types, list) else [types]) if isinstance(each, str)]
             properties = {name: each for name, each in item.items() if name not in ("@context", "@type")}
             yield _described(JSON_LD, named, properties)
+
+
+def _lenient(text: str) -> Iterator[Any]:
+    """The value of a JSON text that may have control characters in its strings; nothing where it is none."""
+    try:
+        yield json.loads(text, strict=False, parse_constant=_no_constant, parse_int=_integer)
+    except (ValueError, RecursionError):
+        return
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _integer(digits: str) -> int | str:
+    """Python makes no number of what has thousands of digits, and no record has room for it."""
+    return int(digits) if len(digits) < _DIGITS_MAX else digits
 
 
 def _is_json_ld(kind: str) -> bool:
