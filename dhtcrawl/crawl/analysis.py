@@ -14,6 +14,7 @@ from typing import NamedTuple
 from dhtcrawl.encodings import decode
 from dhtcrawl.fetch import charset, header_fields, links
 from dhtcrawl.fetch.coded_body import decoded_body
+from dhtcrawl.fetch.sitemap import LongSitemap, Sitemap, may_be_sitemap, sitemap_of
 from dhtcrawl.query_charset import UTF_8, in_charset
 from dhtcrawl.url import canonicalize
 
@@ -118,6 +119,11 @@ def analyse(
     refreshes, shy = _refreshes(url, beside_type), _is_shy(beside_type, token)
     html, name, error = _html_of(content_type, media_type, beside_type, raw, html_bytes_max, here_bytes_max)
     if html is None:
+        listed = _listed(url, content_type, beside_type, raw, html_bytes_max, here_bytes_max)
+        if listed is not None:
+            followed, kept = (refreshes, listed.locs) if shy else (refreshes + listed.locs, [])
+            error = error or listed.error or (_cut(listed.beyond) if listed.beyond else None)
+            return Analysis(media_type, base=url, hrefs=followed, nofollow=kept, error=error)
         nowhere = NOWHERE if status == CHOICES else None
         return Analysis(media_type, base=url, hrefs=refreshes, error=error or nowhere)
     xhtml = charset.is_read_as_xml(media_type)
@@ -163,6 +169,27 @@ def _by_rules(
         return None, None, None
     found = find_records(links.utf_8(html), charset)
     return found._replace(links=None) if xhtml else found
+
+
+def _listed(
+    url: str,
+    content_type: str | None,
+    headers: header_fields.Headers,
+    raw: bytes,
+    bytes_max: int,
+    here_bytes_max: int | None = None,
+) -> Sitemap | None:
+    """What a response lists that is a sitemap; None for any other.
+
+    Raises:
+        LongPage: it is one of more than `here_bytes_max`.
+    """
+    if not may_be_sitemap(charset.media_type_of(content_type), url):
+        return None
+    try:
+        return sitemap_of(content_type, headers, raw, bytes_max=bytes_max, here_bytes_max=here_bytes_max)
+    except LongSitemap:
+        raise LongPage from None
 
 
 def _without_page(url: str, status: int, media_type: str, headers: header_fields.Headers) -> Analysis | None:
@@ -254,7 +281,9 @@ def page_links(
     refreshes = [PageLink(_target(href, url), "meta-refresh", "") for href in _refreshes(url, beside_type)]
     html, name, _ = _html_of(content_type, media_type, beside_type, raw, html_bytes_max)
     if html is None:
-        return refreshes
+        listed = _listed(url, content_type, beside_type, raw, html_bytes_max)
+        locs = [] if listed is None else [PageLink(_target(loc, url), "loc", "") for loc in listed.locs]
+        return list(dict.fromkeys(refreshes + locs))
     xhtml = charset.is_read_as_xml(media_type)
     base, written = links.written_links(html, xhtml=xhtml)
     written += links.embedded_links(html, xhtml=xhtml)

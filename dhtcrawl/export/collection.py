@@ -22,6 +22,7 @@ from dhtcrawl.errors import UsageError
 from dhtcrawl.export.lines import Fields, WholeLines, is_page, object_of, summary_of
 from dhtcrawl.export.places import Places, ResponsePlace, mark_of, places
 from dhtcrawl.fetch.charset import looks_like_html
+from dhtcrawl.fetch.sitemap import may_be_sitemap
 from dhtcrawl.storage.archive.warcread import WarcRecord, read_beginning
 from dhtcrawl.storage.archive.warcscan import GzipMember, scan
 from dhtcrawl.storage.outputs import cdxj
@@ -63,6 +64,12 @@ class ArchivedPage(NamedTuple):
         media_type = self.fields.get("content_type")
         named = isinstance(media_type, str) and looks_like_html(media_type, b"")
         return 200 <= self.status < 300 and (named or isinstance(self.fields.get("charset"), str))
+
+    @property
+    def may_be_sitemap(self) -> bool:
+        """Whether its body tells if the crawl took links from it as from a sitemap."""
+        media_type = self.fields.get("content_type")
+        return 200 <= self.status < 300 and isinstance(media_type, str) and may_be_sitemap(media_type, self.url)
 
 
 class Collection:

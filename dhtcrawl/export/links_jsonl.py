@@ -32,7 +32,7 @@ def write(collection: Collection, file: BinaryIO, report: ExportReport) -> None:
 
 
 def _links(collection: Collection, page: ArchivedPage, html_bytes_max: int, report: ExportReport) -> list[PageLink]:
-    if page.member is None or not (page.is_html or page.status in REDIRECTS):
+    if page.member is None or not (page.is_html or page.may_be_sitemap or page.status in REDIRECTS):
         return []
     try:
         # By one byte more it is seen that something is cut off.

@@ -63,7 +63,7 @@ _XML = re.compile(rb"<\?xml[^>]*?[ \t\n\r]encoding[ \t\n\r]*=[ \t\n\r]*[\"']([^\
 
 _HTML_TYPES = frozenset(("text/html", "application/xhtml+xml"))
 # XML that browsers show as a page where its root says so (HTML, "navigate-xml").
-_XML_TYPES = frozenset(("application/xml", "text/xml"))
+XML_TYPES = frozenset(("application/xml", "text/xml"))
 # MIME Sniffing, 5 and 7: types that say nothing, and what HTML begins with.
 _NO_TYPES = frozenset(("", "unknown/unknown", "application/unknown", "*/*"))
 _HTML_START = compile_pattern(
@@ -122,7 +122,7 @@ def looks_like_html(media_type: str, prefix: bytes) -> bool:
     """Whether a page has links to extract: by its type, or where that does not tell by how it begins."""
     if media_type in _NO_TYPES:
         return _HTML_START.match(prefix) is not None
-    if media_type in _XML_TYPES:
+    if media_type in XML_TYPES:
         # Its patterns take a start longer than one page.
         from dhtcrawl.fetch.xhtml import is_xhtml
 
@@ -132,12 +132,12 @@ def looks_like_html(media_type: str, prefix: bytes) -> bool:
 
 def may_be_html(media_type: str) -> bool:
     """Whether there are pages of this type that `looks_like_html` says yes to."""
-    return media_type in _HTML_TYPES or media_type in _NO_TYPES or media_type in _XML_TYPES
+    return media_type in _HTML_TYPES or media_type in _NO_TYPES or media_type in XML_TYPES
 
 
 def is_read_as_xml(media_type: str) -> bool:
     """Whether pages of this type that `looks_like_html` says yes to are XHTML."""
-    return media_type == "application/xhtml+xml" or media_type in _XML_TYPES
+    return media_type == "application/xhtml+xml" or media_type in XML_TYPES
 
 
 def type_of_html(media_type: str) -> str:

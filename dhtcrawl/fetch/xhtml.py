@@ -4,8 +4,8 @@ XML (fifth edition) has no raw text: `<script src="a.js"/>` is whole, what is
 between tags is tags, and only comments, CDATA sections, processing
 instructions and the document type hide what is in them. Nothing is declared
 or expanded but character references and the named ones of HTML. `xml:base` does
-not count, as in browsers. `dhtcrawl.fetch.links` and `charset` call
-this module.
+not count, as in browsers. `dhtcrawl.fetch.links`, `charset` and `sitemap`
+call this module.
 
 Browsers stop at what is not well-formed; here it is skipped, and the rest is
 read. A tag or a value that does not end before the next `<` ends there.
@@ -17,6 +17,7 @@ import html
 import re
 from collections.abc import Iterator, Set
 from html.entities import html5
+from typing import NamedTuple
 
 from dhtcrawl.possessive import compile_pattern
 
@@ -73,20 +74,53 @@ def scan_xhtml(page: str, names: Set[str] = _OURS) -> Iterator[tuple[str, dict[s
         yield "title", {"text": "".join(title)}
 
 
-def is_xhtml(page: bytes) -> bool:
-    """Whether the root of an XML document is the `html` of XHTML, so that browsers show a page."""
+class Root(NamedTuple):
+    """The root element of an XML document; `prefix` ends in ":", or is ""."""
+
+    name: str
+    prefix: str
+    namespace: str | None
+
+
+def root_of(document: bytes) -> Root | None:
+    """The root of an XML document, of which `document` is the beginning; None where it is none."""
     # Up to its root a document is ASCII, but for comments, also in UTF-16.
-    text = page[:ROOT_BYTES_MAX].replace(b"\0", b"").decode("utf-8", "replace").lstrip("\ufeff\ufffd \t\n\r")
+    text = document[:ROOT_BYTES_MAX].replace(b"\0", b"").decode("utf-8", "replace").lstrip("\ufeff\ufffd \t\n\r")
     for token in _TOKEN.finditer(text):
         _, slash, name, attributes, _, between = token.groups()
+        if slash:
+            return None
         if name:
-            if name != "html" or slash:
-                return False
-            prefix = text[token.start() + 1 : token.start(3)].rstrip(":")
-            return _attributes_of(attributes).get(f"xmlns:{prefix}" if prefix else "xmlns") == _NAMESPACE
+            prefix = text[token.start() + 1 : token.start(3)]
+            namespace = _attributes_of(attributes).get(f"xmlns:{prefix[:-1]}" if prefix else "xmlns")
+            return Root(name, prefix, namespace)
         if token.group() == "<" or (between is not None and between.strip(" \t\n\r")):
-            return False  # it is not well-formed; and a page of nothing else would be looked through for long
-    return False
+            return None  # it is not well-formed; and a page of nothing else would be looked through for long
+    return None
+
+
+def is_xhtml(page: bytes) -> bool:
+    """Whether the root of an XML document is the `html` of XHTML, so that browsers show a page."""
+    root = root_of(page)
+    return root is not None and (root.name, root.namespace) == ("html", _NAMESPACE)
+
+
+def texts_of(document: str, name: str, prefix: str) -> Iterator[str]:
+    """The texts of the elements of an XML document with this name and prefix that have nothing else in them.
+
+    One that does not end is none: the document is cut off there.
+    """
+    start, end = f"<{prefix}{name}", f"</{prefix}{name}"
+    found: list[str] | None = None
+    for token in _TOKEN.finditer(document.replace("\0", "\ufffd")):
+        section, slash, tag, _, empty, text = token.groups()
+        if tag:
+            if found is not None and slash and tag == name and token.group().startswith(end):
+                yield "".join(found)
+            begins = tag == name and not (slash or empty) and token.group().startswith(start)
+            found = [] if begins else None
+        elif found is not None:
+            found.append(section or (_expanded(text) if text else ""))
 
 
 def _attributes_of(raw: str) -> dict[str, str]:

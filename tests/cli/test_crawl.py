@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gzip
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import termios
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
 from demo_site import DemoServer, expected
 from e2e.crawler import COMMAND, environment
 from e2e.outputs import Outputs, is_html, path_of
@@ -123,6 +125,31 @@ def test_a_robots_file_kept_on_another_host_does_not_block_that_host(tmp_path: P
     assert ended.code == 0, ended
     summary = json.loads(ended.stdout)
     assert (summary["complete"], summary["pages"], summary["politeness_violations"]) == (True, 6, 0)
+
+
+@pytest.mark.parametrize("nodes", ["1", "2"])
+def test_a_sitemap_that_is_named_as_a_seed_leads_to_all_that_it_lists(tmp_path: Path, nodes: str) -> None:
+    """Of an index, of one that is packed, and no page links to any of it."""
+    with StubServer() as site:
+        listed = [f"{site.url}/{number}" for number in range(5)]
+        parts = [
+            ("/sitemap.xml", "application/xml", f"<sitemapindex><sitemap><loc>{site.url}/part.xml.gz</loc></sitemap>"),
+            ("/part.xml.gz", "application/gzip", "".join(f"<url><loc>{url}</loc></url>" for url in listed)),
+        ]
+        for path, kind, entries in parts:
+            text = f"<urlset>{entries}</urlset>" if path.endswith("gz") else f"{entries}</sitemapindex>"
+            body = gzip.compress(text.encode()) if path.endswith("gz") else text.encode()
+            site.answers[path] = Answer(body, headers={"Content-Type": kind})
+        for number in range(5):
+            site.page(f"/{number}")
+        seed = f"{site.url}/sitemap.xml"
+        ended = spawn(tmp_path, "crawl", seed, "--allow-private", "--delay", "0", "--out", "out", "--nodes", nodes)
+    assert ended.code == 0, ended
+    pages = {row["url"]: (row["depth"], row["referrer"]) for row in Outputs(tmp_path / "out").pages()}
+    assert pages == {
+        seed: (0, None), f"{site.url}/part.xml.gz": (1, seed), **dict.fromkeys(listed, (2, f"{site.url}/part.xml.gz"))
+    }  # fmt: skip
+    assert spawn(tmp_path, "verify", "out").code == 0
 
 
 def test_a_crawl_that_is_refused_says_so_and_its_answers_outlive_the_next_try(tmp_path: Path) -> None:

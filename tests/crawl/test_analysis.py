@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.crawl.analysis import NOWHERE, Analysis, PageLink, PageRecords, Unparsed, analyse, page_links
+from dhtcrawl.crawl.analysis import (
+    NOWHERE,
+    Analysis,
+    LongPage,
+    PageLink,
+    PageRecords,
+    Unparsed,
+    analyse,
+    page_html,
+    page_links,
+)
 from dhtcrawl.fetch.links import LINKS_MAX
 from dhtcrawl.url import URL_CHARS_MAX
 
@@ -299,6 +309,41 @@ def test_xhtml_has_its_links_also_where_it_is_served_as_xml(media_type: str) -> 
     assert found == Analysis(media_type.partition(";")[0], "utf-8", "T", URL, ["x"])
     feed = look(b"<rss><a href='x'/></rss>", kind)
     assert (feed.charset, feed.hrefs) == (None, [])
+
+
+SITEMAP = b"<urlset><url><loc>http://a/1</loc></url><url><loc> /2\n</loc></url></urlset>"
+
+
+@pytest.mark.parametrize(
+    ("url", "media_type", "packed"),
+    [
+        (URL, "application/xml", False), (URL, "text/xml", False), ("http://a/s.xml.gz", "application/gzip", True),
+        ("http://a/S.XML.GZ?x", "application/x-gzip", True), ("http://a/s.xml.gz", "application/xml", True),
+    ],
+)  # fmt: skip
+def test_a_sitemap_has_links_and_is_no_page_of_html(url: str, media_type: str, packed: bool) -> None:
+    body = gzip.compress(SITEMAP) if packed else SITEMAP
+    found = analyse(url, 200, [("content-type", media_type)], body, html_bytes_max=1_000)
+    assert found == Analysis(media_type, base=url, hrefs=["http://a/1", "/2"])
+    assert analyse(url, 404, [("content-type", media_type)], body, html_bytes_max=1_000).hrefs == []
+    assert page_html(200, [("content-type", media_type)], body, html_bytes_max=1_000) is None
+
+
+def test_what_a_sitemap_lists_is_not_followed_where_its_header_says_so() -> None:
+    headers = [("content-type", "text/xml"), ("x-robots-tag", "nofollow"), ("refresh", "0; url=/3")]
+    found = analyse(URL, 200, headers, SITEMAP, html_bytes_max=1_000)
+    assert (found.hrefs, found.nofollow) == (["http://a/3"], ["http://a/1", "/2"])
+
+
+def test_of_a_long_sitemap_the_beginning_is_read_and_that_is_told() -> None:
+    headers = [("content-type", "text/xml")]
+    found = analyse(URL, 200, headers, SITEMAP, html_bytes_max=len(SITEMAP) - 20)
+    assert found.hrefs == ["http://a/1"]
+    assert found.error == f"only the first {len(SITEMAP) - 20} bytes (fetch.html_bytes_max) were read for links"
+    with pytest.raises(LongPage):
+        analyse(URL, 200, headers, SITEMAP, html_bytes_max=1_000, here_bytes_max=50)
+    whole = analyse(URL, 200, headers, SITEMAP, html_bytes_max=1_000, here_bytes_max=500)
+    assert (len(whole.hrefs), whole.error) == (2, None)
 
 
 def test_a_page_in_utf_16_is_known_by_its_xml_declaration() -> None:

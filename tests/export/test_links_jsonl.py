@@ -90,6 +90,20 @@ def test_a_compressed_page_and_xhtml_are_read_as_the_crawl_reads_them(tmp_path: 
     ]
 
 
+def test_what_a_sitemap_lists_is_a_link(tmp_path: Path) -> None:
+    page = b"<urlset><url><loc>http://a.example/x</loc></url><url><loc>http://b.example/</loc></url></urlset>"
+    fields = {"charset": None, "title": None}
+    xml = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n\r\n"
+    packed = b"HTTP/1.1 200 OK\r\nContent-Type: application/gzip\r\n\r\n"
+    pages = [
+        Made(HOME + "s", page, head=xml, fields=fields | {"content_type": "application/xml"}),
+        Made(HOME + "t.xml.gz", gzip.compress(page), head=packed, fields=fields | {"content_type": "application/gzip"}),
+        Made(HOME + "t.gz", gzip.compress(page), head=packed, fields=fields | {"content_type": "application/gzip"}),
+    ]
+    listed = [(HOME + "x", "loc", ""), ("http://b.example/", "loc", "")]
+    assert targets(links(make(tmp_path, pages))) == [*listed, *listed]
+
+
 def test_xhtml_that_is_served_as_xml_has_links_as_in_the_crawl(tmp_path: Path) -> None:
     xml = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n\r\n"
     page = b'<html xmlns="http://www.w3.org/1999/xhtml"><a href="/x"/></html>'
