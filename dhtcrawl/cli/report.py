@@ -8,12 +8,11 @@ from pathlib import Path
 import click
 
 from dhtcrawl import __version__
-from dhtcrawl.cli.left_out import tell_left_out
+from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.places import check_gathered
 from dhtcrawl.cli.screen import shown
 from dhtcrawl.errors import Exit
 from dhtcrawl.export.collection import require_collection
-from dhtcrawl.export.form import ProblemReport
 from dhtcrawl.export.report.report import Report
 from dhtcrawl.export.target import check_outside, check_target, named, opened_target
 
@@ -52,8 +51,9 @@ def command(directory: str, to: str | None, overwrite: bool) -> int:
         file.write(page)
     if target is not None:
         click.echo(f"wrote {target}: {report.pages} pages")
-    tell_left_out(root, ProblemReport(), without_body=0, unreadable_lines=report.unreadable_lines)
-    return Exit.FAILURE if report.unreadable_lines else Exit.COMPLETE
+    for name, count in report.unreadable.items():
+        fail(f"{count} lines of {root}/{name} could not be read and were left out")
+    return Exit.FAILURE if report.unreadable else Exit.COMPLETE
 
 
 def _require_pages(root: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dhtcrawl.errors import UsageError
-from dhtcrawl.export.lines import Fields, WholeLines, is_page, object_of, summary_of
+from dhtcrawl.export.lines import Fields, WholeLines, is_page, is_skip, object_of, summary_of
 from dhtcrawl.export.places import Places, ResponsePlace, mark_of, places
 from dhtcrawl.fetch.charset import looks_like_html
 from dhtcrawl.fetch.sitemap import may_be_sitemap
@@ -139,10 +139,9 @@ class Collection:
     def _skipped(self) -> Iterator[tuple[str, str]]:
         with ExitStack() as stack:
             for line in WholeLines(self.root / REPORTS_DIR / SKIPPED_FILE, stack):
-                fields = object_of(line) or {}
-                url, reason = fields.get("url"), fields.get("reason")
-                if isinstance(url, str) and isinstance(reason, str):
-                    yield url, reason
+                fields = object_of(line)
+                if fields is not None and is_skip(fields):
+                    yield fields["url"], fields["reason"]
 
     def _read_index(self) -> dict[str, int]:
         """Put the places that the index has into the tables; return where it ends in each archive file."""

@@ -59,6 +59,11 @@ def is_page(fields: Fields) -> bool:
     return _is_like(_URL, fields.get("url")) and _is_like(_INSTANT, fields.get("fetched_at"))
 
 
+def is_skip(fields: Fields) -> bool:
+    """Whether an object has what tells a URL that was not fetched, which may be no URL, and why."""
+    return isinstance(fields.get("url"), str) and isinstance(fields.get("reason"), str)
+
+
 def object_of(text: bytes) -> Fields | None:
     """The object that a line is, or None where it is none."""
     try:

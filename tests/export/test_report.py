@@ -54,7 +54,7 @@ def counted(*lines: dict[str, Any], skipped: tuple[dict[str, Any], ...] = ()) ->
 
 
 def report(tally: Tally, summary: dict[str, Any] | None = None, archives: tuple[int, ...] = ()) -> LexborHTMLParser:
-    subject = Subject("c", tally, summary or {}, archives=archives, unreadable_lines=0, made="now")
+    subject = Subject("c", tally, summary or {}, archives=archives, unreadable={}, made="now")
     return LexborHTMLParser(page(subject, "p {}"))
 
 
@@ -254,11 +254,16 @@ def test_a_crawls_directory_is_read_with_what_is_half_written_left_out(tmp_path:
     )
     with (root / "pages/pages.jsonl").open("a") as file:
         file.write('{"url": "http://a.example/c"}\n{"url": "http://a.exam')
+    with (root / "reports/skipped.jsonl").open("a") as file:
+        file.write('{"url": "http://c.example/"}\nno JSON\n{"reason": "robots", "ur')
     found = Report(root)
     found.read()
-    assert (found.pages, found.unreadable_lines) == (2, 1)
+    assert (found.pages, found.unreadable) == (2, {"pages/pages.jsonl": 1, "reports/skipped.jsonl": 2})
     tree = LexborHTMLParser(found.page("c", "now"))
-    assert "1 line of pages.jsonl could not be read" in text_of(tree, ".note.bad")
+    assert [each.text().partition(" could")[0] for each in tree.css(".note.bad")] == [
+        "1 line of pages/pages.jsonl", "2 lines of reports/skipped.jsonl",
+    ]  # fmt: skip
+    assert [row[1] for row in rows(tree, "Not fetched")] == ["1"]
     assert "1 file" in card(tree, "Settings and files").text()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from xml.etree.ElementTree import Element
@@ -27,7 +27,7 @@ class Subject:
     tally: Tally
     summary: Fields  # of summary.json; empty where the crawl has not ended
     archives: Sequence[int]  # sizes of the archive files, in bytes
-    unreadable_lines: int
+    unreadable: Mapping[str, int]  # lines of a file
     made: str  # when, and by which version
 
 
@@ -44,9 +44,9 @@ def _sections(subject: Subject) -> Iterator[Element]:
     tally, summary = subject.tally, subject.summary
     for note in notes(tally, summary, subject.name):
         yield classed("p", f"note {note.weight}", note.text)
-    if subject.unreadable_lines:
-        lines = counted(subject.unreadable_lines, "line of pages.jsonl", "lines of pages.jsonl")
-        yield classed("p", "note bad", f"{lines} could not be read, and nothing here counts them.")
+    for file, count in subject.unreadable.items():
+        lines = counted(count, "line", "lines")
+        yield classed("p", "note bad", f"{lines} of {file} could not be read, and nothing here counts them.")
     yield _card("At a glance", _figures(subject))
     if tally.timeline.bars():
         yield _card("Pages over time", chart(tally.timeline))

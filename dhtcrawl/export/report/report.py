@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
 
-from dhtcrawl.export.lines import Fields, WholeLines, is_page, object_of, summary_of
+from dhtcrawl.export.lines import Fields, WholeLines, is_page, is_skip, object_of, summary_of
 from dhtcrawl.export.report.page import Subject, page
 from dhtcrawl.export.report.tally import Tally
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, PAGES_DIR, PAGES_FILE, REPORTS_DIR, SKIPPED_FILE
 from dhtcrawl.storage.store.engine import storage_error
 
 _ARCHIVES = "*.warc.gz"
+_PAGES = f"{PAGES_DIR}/{PAGES_FILE}"
+_SKIPPED = f"{REPORTS_DIR}/{SKIPPED_FILE}"
 
 
 class Report:
-    """A report on the crawl below `root`. `pages` and `unreadable_lines` count while it is read."""
+    """A report on the crawl below `root`.
+
+    `pages` counts while it is read, and so does `unreadable`, by file: lines that are none.
+    """
 
     def __init__(self, root: Path) -> None:
-        self.unreadable_lines = 0
+        self.unreadable = Counter[str]()
         self._root = root
         self._tally = Tally()
 
@@ -35,14 +41,18 @@ class Report:
         """
         try:
             with ExitStack() as stack:
-                for line in WholeLines(self._root / PAGES_DIR / PAGES_FILE, stack):
+                for line in WholeLines(self._root / _PAGES, stack):
                     fields = object_of(line)
                     if fields is not None and is_page(fields):
                         self._tally.page(fields)
                     else:
-                        self.unreadable_lines += 1
-                for line in WholeLines(self._root / REPORTS_DIR / SKIPPED_FILE, stack):
-                    self._tally.skip(object_of(line) or {})
+                        self.unreadable[_PAGES] += 1
+                for line in WholeLines(self._root / _SKIPPED, stack):
+                    fields = object_of(line)
+                    if fields is not None and is_skip(fields):
+                        self._tally.skip(fields)
+                    else:
+                        self.unreadable[_SKIPPED] += 1
         except OSError as error:
             raise storage_error(error, f"cannot read {self._root}") from error
 
@@ -62,7 +72,7 @@ class Report:
             tally=self._tally,
             summary=self._summary(),
             archives=archives,
-            unreadable_lines=self.unreadable_lines,
+            unreadable=self.unreadable,
             made=made,
         )
         return page(subject, style)
@@ -71,4 +81,4 @@ class Report:
         """The summary, unless the crawl has gone on since: pages come while a run is at work, a summary last."""
         summary = summary_of(self._root)
         told = summary.get("pages")
-        return {} if isinstance(told, int) and self.pages + self.unreadable_lines > told else summary
+        return {} if isinstance(told, int) and self.pages + self.unreadable[_PAGES] > told else summary

@@ -123,7 +123,7 @@ class Tally:
         self._keep_if_large(LargePage(size, url[:_TEXT_MAX], kind))
 
     def skip(self, fields: Fields) -> None:
-        """Count a line of skipped.jsonl."""
+        """Count a line of skipped.jsonl that `is_skip`."""
         url, reason = text_of(fields.get("url")), text_of(fields.get("reason"))
         self.skipped.of(reason).add(url)
         if reason == "failed":
