@@ -22,7 +22,10 @@ from dhtcrawl.fetch.links import LINKS_MAX
 from dhtcrawl.url import path_of
 
 _ROOTS: Final = frozenset(("urlset", "sitemapindex"))
-_GZIP_TYPES: Final = frozenset(("application/gzip", "application/x-gzip", "application/octet-stream", ""))
+_GZIP_TYPES: Final = frozenset(
+    ("", "application/gzip", "application/octet-stream", "application/x-gzip", "application/x-gzip-compressed",
+     "binary/octet-stream")
+)  # fmt: skip
 _GZIP_PATH: Final = ".xml.gz"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _CODING: Final = "content-encoding: "

@@ -41,6 +41,7 @@ _ATTRIBUTE = compile_pattern(
     rf"(?:[{_SPACE}]*+=[{_SPACE}]*+(?:\"([^\"<]*+)\"?|'([^'<]*+)'?|([^{_SPACE}\"'<>]++)))?+"
 )
 _REFERENCE = compile_pattern(r"&(?:#[0-9]++|#x[0-9a-fA-F]++|[A-Za-z0-9]++);")
+_REFERENCE_CHARS_MAX = 100
 _NAMESPACE = "http://www.w3.org/1999/xhtml"
 ROOT_BYTES_MAX = 64 * 1024  # in which a root begins: what stands before it is a licence or entities, if anything
 _OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta"))
@@ -120,7 +121,9 @@ def texts_of(document: str, name: str, prefix: str) -> Iterator[str]:
             begins = tag == name and not (slash or empty) and token.group().startswith(start)
             found = [] if begins else None
         elif found is not None:
-            found.append(section or (_expanded(text) if text else ""))
+            said = section or (_expanded(text) if text else "")
+            if said:
+                found.append(said)
 
 
 def _attributes_of(raw: str) -> dict[str, str]:
@@ -136,4 +139,7 @@ def _expanded(text: str) -> str:
 
 def _character(match: re.Match[str]) -> str:
     reference = match.group()
-    return html.unescape(reference) if reference[1] == "#" else html5.get(reference[1:], reference)
+    if reference[1] != "#":
+        return html5.get(reference[1:], reference)
+    # Of thousands of digits Python makes no number, and no character has more than seven.
+    return "\ufffd" if len(reference) > _REFERENCE_CHARS_MAX else html.unescape(reference)

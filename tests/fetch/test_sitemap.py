@@ -43,6 +43,7 @@ def locs(document: str | bytes) -> list[str]:
         ("<urlset><loc>a</loc><loc>http://a/cut off", ["a"]),
         ("<urlset><loc>a</loc><loc><![CDATA[http://a/cut", ["a"]),
         ("<urlset></urlset>", []),
+        ("<urlset><loc>a&#" + "9" * 5_000 + ";b</loc></urlset>", ["a\ufffdb"]),
     ],
 )
 def test_what_stands_in_loc_is_listed_where_it_is_whole(document: str, expected: list[str]) -> None:
@@ -109,6 +110,7 @@ def test_no_bytes_raise(raw: bytes) -> None:
         ("application/xml", "http://a/", True), ("text/xml", "http://a/", True), ("text/html", "http://a/s.xml", False),
         ("application/gzip", "http://a/s.xml.gz", True), ("application/gzip", "http://a/s.gz", False),
         ("application/octet-stream", "http://a/S.XML.GZ?v=1", True), ("", "http://a/s.xml.gz", True),
+        ("binary/octet-stream", "http://a/s.xml.gz", True),
         ("image/png", "http://a/s.xml.gz", False), ("application/gzip", "http://a/?s.xml.gz", False),
     ],
 )  # fmt: skip

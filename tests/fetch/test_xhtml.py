@@ -37,6 +37,7 @@ def test_names_are_compared_as_written_and_without_prefix() -> None:
 
 
 def test_only_whole_references_count() -> None:
+    assert hrefs_of("<a href='?&#" + "9" * 5_000 + ";&#x" + "9" * 5_000 + ";'/>") == ["?\ufffd\ufffd"]
     assert hrefs_of("<a href='?a&amp;b&#x26;&copy=1&nbsp;&nosuch;&lt'/>") == ["?a&b&&copy=1\xa0&nosuch;&lt"]
 
 
