@@ -114,9 +114,15 @@ def test_who_does_not_run_the_crawl_yet_is_asked_soon_and_who_goes_on_refusing_l
         pauses.append(next(pause for pause in (0.25, 0.5, 1, 2, 4, 5, 10) if B in asked(candidates, now=now + pause)))
         now += pauses[-1]
     assert pauses == [REFUSED_LEAST_S, REFUSED_LEAST_S, 0.5, 1, 2, 4, REFUSED_MOST_S, REFUSED_MOST_S]
-    candidates.took(B)
-    candidates.refused(B, now)
-    assert B in asked(candidates, now=now + REFUSED_LEAST_S), "it took some, and refuses anew"
+
+
+def test_who_takes_and_refuses_in_turns_is_asked_no_more_often_than_who_refuses() -> None:
+    candidates = make()
+    for second in range(0, 30, int(REFUSED_MOST_S)):
+        assert B in asked(candidates, now=NOW + second)
+        candidates.took(B)
+        candidates.refused(B, NOW + second)
+        assert B not in asked(candidates, now=NOW + second + REFUSED_MOST_S - 0.1)
 
 
 def test_what_a_node_refused_some_time_ago_is_forgotten() -> None:

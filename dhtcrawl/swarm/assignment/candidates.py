@@ -10,8 +10,8 @@ from dhtcrawl.keyspace import distance, host_key, placement
 from dhtcrawl.policy.seam import Policy, PolicyTask
 from dhtcrawl.rpc.membership.view import View
 
-# A node that refused is not asked for as long as it has refused already, within these: it does not run the crawl yet,
-# which is soon over, or lacks its policy.
+# A node that refused is not asked for so long: it does not run the crawl yet, lacks its policy, or is full. Of one that
+# has taken nothing yet the first is the likeliest and soon over: it is not asked for as long as it has refused already.
 REFUSED_LEAST_S, REFUSED_MOST_S = 0.25, 5.0
 # How long a node that refuses is waited for where all others have failed; an older refusal does not count.
 PATIENCE_S = 60.0
@@ -36,6 +36,7 @@ class Candidates:
         self._wanted = types
         self._types: Mapping[bytes, object] = {}  # of nodes
         self._refuses: dict[bytes, float] = {}  # until when a node is not asked
+        self._took: set[bytes] = set()  # at any time
         self._refused: dict[bytes, tuple[float, float]] = {}  # since when, and when last, without a pause
 
     def know(self, types: Mapping[bytes, object]) -> None:
@@ -52,11 +53,13 @@ class Candidates:
         if now >= last + PATIENCE_S:
             since = now
         self._refused[node] = (since, now)
-        pause_s = min(max(now - since, REFUSED_LEAST_S), REFUSED_MOST_S)
+        new = node not in self._took
+        pause_s = min(max(now - since, REFUSED_LEAST_S), REFUSED_MOST_S) if new else REFUSED_MOST_S
         self._refuses[node] = max(now + pause_s, self._refuses.get(node, now))
 
     def took(self, node: bytes) -> None:
         """Note that a node took tasks."""
+        self._took.add(node)
         self._refused.pop(node, None)
 
     def willing(self, tasks: Iterable[PolicyTask], view: View, now: float) -> Callable[[PolicyTask], Sequence[bytes]]:
