@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -64,12 +65,28 @@ def standard_output() -> Iterator[BinaryIO]:
         StorageError: it cannot be written; BrokenPipeError where nobody reads it any more.
     """
     try:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        with _whole(sys.stdout.buffer) as out:
+            yield out
+            out.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
         raise storage_error(error, "cannot write to standard output") from error
+
+
+@contextmanager
+def _whole(out: BinaryIO) -> Iterator[BinaryIO]:
+    """The same stream, each write of which takes all: of a raw one, as with `python -u`, it may take a part."""
+    if not isinstance(out, io.RawIOBase):
+        yield out
+        return
+    buffered = io.BufferedWriter(out, _BUFFER_BYTES)
+    try:
+        yield buffered
+    finally:
+        # It is left open, also where it took not all.
+        with contextlib.suppress(OSError):
+            buffered.detach()
 
 
 def opened_target(target: Path | None, *, overwrite: bool) -> AbstractContextManager[BinaryIO]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from dhtcrawl.errors import StorageError, StorageFull, UsageError
-from dhtcrawl.export.target import check_target, new_file
+from dhtcrawl.export.target import check_target, new_file, standard_output
 
 
 def names(directory: Path) -> list[str]:
@@ -106,3 +109,26 @@ def test_a_name_that_cannot_be_a_file_is_refused(tmp_path: Path) -> None:
         check_target(tmp_path, overwrite=True)
     with pytest.raises(UsageError, match="there is no directory"):
         check_target(tmp_path / "missing/out.csv", overwrite=False)
+
+
+@pytest.mark.parametrize("raw", [True, False], ids=["unbuffered", "buffered"])
+def test_standard_output_takes_all_or_it_is_an_error(raw: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A raw stream, as with `python -u`, may take a part of what is written and say so in its result only."""
+
+    class Slow(io.RawIOBase):
+        taken = b""
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any) -> int:
+            part = bytes(data[:1000])
+            Slow.taken += part
+            return len(part)
+
+    out = Slow() if raw else io.BufferedWriter(Slow())
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(buffer=out))
+    with standard_output() as file:
+        file.write(bytes(2_500_000))
+    assert len(Slow.taken) == 2_500_000
+    assert not out.closed
