@@ -88,7 +88,6 @@ class _Running:
 
     bootstrap: list[str] = field(default_factory=list)
     since: float = 0.0
-    disk_fails: bool = False  # from now on, in each of its lives until it is begun again
     disk_full: bool = False  # that ended its latest life
     clock: VirtualClock | None = None
     web: SimClient | None = None
@@ -219,7 +218,7 @@ class SimHost:
 
     def begin_again(self) -> None:
         self.starts += 1
-        self._running.disk_fails = False
+        self.disk.takes_nothing = False
         self._world.streams.restart(self.address)
         with on_host(self.address):
             self._running.task = self._world.group.create_task(self._run(self._running.bootstrap))
@@ -282,7 +281,7 @@ class SimHost:
     async def fail_disk(self) -> bool:
         """Its disk takes nothing more, and that ends it sooner or later; False if something else ended it before."""
         self._world.trace.event("disk error", node=self.id)
-        self._running.disk_fails = True
+        self.disk.takes_nothing = True
         if self._running.committer is not None:
             self._running.committer.fail()
         assert self._running.task is not None, "it runs"
@@ -381,7 +380,7 @@ class SimHost:
             commit_s = world.conditions.commit_s * (SLOW_DISK if self.slow else 1.0)
             held = Random(f"{world.seed} {self.name} commits {self.starts}")
             self._running.committer = CrashingCommitter(runner, latency_s=commit_s, rng=held)
-            if self._running.disk_fails:
+            if self.disk.takes_nothing:
                 self._running.committer.fail()
             return self._running.committer
 

@@ -40,6 +40,7 @@ class SimDisk:
 
     engine: MemoryEngine = field(default_factory=MemoryEngine)
     outputs: OutputDirs = field(default_factory=OutputDirs.in_memory)
+    takes_nothing: bool = False  # it has failed, until its node is begun again
 
     def tear(self, rng: Random) -> None:
         """A crash: of what was appended and not committed, a part is left."""
