@@ -14,6 +14,7 @@ from dhtcrawl.cli.screen import shown
 from dhtcrawl.errors import Exit
 from dhtcrawl.export.collection import require_collection
 from dhtcrawl.export.report.report import Report
+from dhtcrawl.export.report.words import counted
 from dhtcrawl.export.target import check_outside, check_target, named, opened_target
 
 _STDOUT = "-"
@@ -25,14 +26,15 @@ _SUFFIX = ".html"
 @click.option("--to", metavar="FILE", help="Where it goes, - for stdout; default: beside DIR, named after it.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
 def command(directory: str, to: str | None, overwrite: bool) -> int:
-    """Write one HTML page about what a crawl or `gather` left in DIR.
+    """Write one HTML page about a crawl.
 
-    It says how the crawl ended, what failed and where that was found, what
-    was not fetched and why, and how the pages spread over time, hosts,
-    types and nodes. The page needs no script, no server and no network.
+    DIR is what the crawl or `gather` left. The page says how the crawl
+    ended, what failed and where that was found, what was not fetched and
+    why, and how the pages spread over time, hosts, types and nodes. It needs
+    no script, no server and no network.
 
-    FILE is there whole or not at all. DIR may be that of a crawl that still
-    runs or was interrupted.
+    FILE is there whole or not at all. The crawl may still run, or have been
+    interrupted.
     """
     root = Path(directory)
     if to is None:
@@ -52,7 +54,7 @@ def command(directory: str, to: str | None, overwrite: bool) -> int:
     if target is not None:
         click.echo(f"wrote {target}: {report.pages} pages")
     for name, count in report.unreadable.items():
-        fail(f"{count} lines of {root}/{name} could not be read and were left out")
+        fail(f"{counted(count, 'line', 'lines')} of {root}/{name} could not be read and were left out")
     return Exit.FAILURE if report.unreadable else Exit.COMPLETE
 
 

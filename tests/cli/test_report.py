@@ -48,7 +48,7 @@ def test_lines_that_cannot_be_read_are_told_and_the_rest_is_written(tmp_path: Pa
         file.write("{}\n")
     ended = here("report", root)
     assert ended.code == 1
-    assert ended.stderr == f"dhtcrawl: 1 lines of {root}/pages/pages.jsonl could not be read and were left out\n"
+    assert ended.stderr == f"dhtcrawl: 1 line of {root}/pages/pages.jsonl could not be read and were left out\n"
     assert (tmp_path / "c.html").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from dhtcrawl.export.report import tally as tally_module
 from dhtcrawl.export.report.notes import MANY_FAILED, Weight, notes
 from dhtcrawl.export.report.page import ROWS_MAX, Subject, page
 from dhtcrawl.export.report.report import Report
-from dhtcrawl.export.report.tally import BROKEN_MAX, KINDS_MAX, LARGEST, Tally
+from dhtcrawl.export.report.tally import BROKEN_MAX, KINDS_MAX, LARGEST, SEEDS_MAX, Tally
 from dhtcrawl.export.report.timeline import BARS_MAX, Timeline
 from dhtcrawl.export.report.words import REASONS, duration, share, size
 from dhtcrawl.storage.store.records import SkipReason
@@ -94,7 +95,7 @@ def test_it_tells_what_was_fetched_what_failed_and_where_that_was_found() -> Non
         archives=(1_000, 500),
     )
     assert text_of(tree, "h1") == "Crawl of a.example"
-    assert text_of(tree, "header p") == "4 pages, 3.0 kB, 3 hosts, 1 node"
+    assert text_of(tree, "header p") == "4 pages, 3.0 kB, 2 hosts, 1 node"
     names, told = tree.css(".figures dt"), tree.css(".figures dd")
     figures = {name.text(): value.text() for name, value in zip(names, told, strict=True)}
     assert figures["Pages"] == "4"
@@ -137,7 +138,8 @@ def test_nodes_and_records_are_told_as_the_summary_has_them() -> None:
         (SUMMARY, [line()], Weight.GOOD, "is complete"),
         (LIMITED, [line()], Weight.WARN, "the page limit was reached"),
         (SUMMARY | {"complete": False}, [line()], Weight.WARN, "was interrupted or stopped"),
-        (SUMMARY | {"lost": 2}, [line()], Weight.BAD, "2 links of fetched pages have no record; dhtcrawl verify c "),
+        (SUMMARY, [line(status=404)], Weight.BAD, "Nothing but redirects and errors was fetched"),
+        (SUMMARY | {"lost": 2}, [line()], Weight.BAD, "2 links of fetched pages have no record; dhtcrawl verify DIR "),
         (SUMMARY | {"pages_missing": 1}, [line()], Weight.BAD, "1 page has no body"),
         (SUMMARY | {"politeness_violations": 1}, [line()], Weight.BAD, "1 request began sooner"),
         (SUMMARY, [line(), line(status=503)], Weight.WARN, "1 of 2 URLs that were asked for failed (50 %)"),
@@ -146,15 +148,15 @@ def test_nodes_and_records_are_told_as_the_summary_has_them() -> None:
 def test_what_matters_most_comes_first(
     summary: dict[str, Any], lines: list[dict[str, Any]], weight: Weight, says: str
 ) -> None:
-    first = notes(counted(*lines), summary, "c")[0]
+    first = notes(counted(*lines), summary)[0]
     assert (first.weight, says in first.text) == (weight, True), first
 
 
 def test_a_few_failures_are_no_note_and_what_robots_txt_closed_is_one() -> None:
     few = [line()] * int(1 / MANY_FAILED) + [line(status=404)]
-    assert [note.weight for note in notes(counted(*few), SUMMARY, "c")] == [Weight.GOOD]
-    closed = counted(line(), skipped=({"url": "http://a.example/x", "reason": "robots"},))
-    assert "robots.txt kept the crawl out of 1 URL" in notes(closed, SUMMARY, "c")[0].text
+    assert [note.weight for note in notes(counted(*few), SUMMARY)] == [Weight.GOOD]
+    closed = counted(line(), skipped=({"url": "http://a.example/x", "reason": "robots"},) * 2)
+    assert "robots.txt kept the crawl out of 2 URLs" in notes(closed, SUMMARY)[0].text
 
 
 def test_every_reason_to_skip_has_its_words() -> None:
@@ -198,12 +200,16 @@ def test_memory_does_not_grow_with_a_site_that_makes_up_names(monkeypatch: pytes
     assert (len(tally.hosts), len(tally.types), len(tally.depths), len(tally.answers)) == (100, *(KINDS_MAX,) * 3)
     assert tally.hosts.others.count == 3 * KINDS_MAX - 100
     assert [large.bytes for large in tally.largest_pages()] == list(range(3 * KINDS_MAX))[: -LARGEST - 1 : -1]
-    assert (len(tally.broken), tally.broken_total) == (BROKEN_MAX, 3 * KINDS_MAX - 400)
+    assert (len(tally.broken.items), tally.broken.total) == (BROKEN_MAX, 3 * KINDS_MAX - 400)
     tree = report(tally)
-    assert all(len(rows(tree, title)) == ROWS_MAX for title in ("Hosts", "Content types"))
+    for title, kind in (("Content types", "types"), ("Links from a seed", "depths"), ("Answers", "statuses")):
+        assert len(rows(tree, title)) == ROWS_MAX
+        assert f"And 950 {kind} more." in card(tree, title).text()
+        assert f"2,000 of further {kind}, not told apart." in card(tree, title).text()
+    assert len(rows(tree, "Hosts")) == ROWS_MAX
     assert "And 50 hosts more." in card(tree, "Hosts").text()
-    assert "2,900 pages of further hosts, not told apart." in card(tree, "Hosts").text()
-    assert f"And {tally.broken_total - BROKEN_MAX:,} more." in card(tree, "Failed URLs").text()
+    assert "2,900 of further hosts, not told apart." in card(tree, "Hosts").text()
+    assert f"And {tally.broken.total - BROKEN_MAX:,} more." in card(tree, "Failed URLs").text()
 
 
 @given(st.lists(st.floats(-1e9, 1e11) | st.floats(1.7e9, 1.7e9 + 1e4), min_size=1, max_size=60))
@@ -239,7 +245,8 @@ def test_a_day_that_no_calendar_has_is_counted_and_not_drawn() -> None:
     [
         (share(0, 0), ""), (share(1, 1000), "< 1 %"), (share(999, 1000), "> 99 %"), (share(1, 3), "33 %"),
         (size(999), "999 B"), (size(999_960), "1.0 MB"), (size(5 * 10**20), "500.0 EB"),
-        (duration(59.94), "59.9 s"), (duration(3_725), "1 h 2 min"), (duration(200_000), "2 d 7 h"),
+        (duration(59.94), "59.9 s"), (duration(59.96), "1 min 0 s"), (duration(3_725), "1 h 2 min"),
+        (duration(200_000), "2 d 7 h"),
     ],
 )  # fmt: skip
 def test_figures_are_told_to_a_person(told: str, expected: str) -> None:
@@ -274,6 +281,55 @@ def test_a_summary_that_the_crawl_has_outrun_is_not_told(tmp_path: Path) -> None
         found = Report(root)
         found.read()
         assert says in text_of(LexborHTMLParser(found.page("c", "now")), ".note")
+
+
+def test_a_summary_is_read_before_the_lines_that_come_after_it(tmp_path: Path) -> None:
+    root = make(tmp_path / "c", [Made("http://a.example/")])
+    found = Report(root)
+    found.read()
+    (root / "summary.json").write_text(json.dumps(SUMMARY | {"pages": 100}))
+    assert "is complete" not in found.page("c", "now").decode()
+
+
+def test_a_damaged_summary_is_told_and_is_no_crawl_that_has_not_ended(tmp_path: Path) -> None:
+    root = make(tmp_path / "c", [Made("http://a.example/")])
+    (root / "summary.json").write_text('{"pages": 3, "complete": tr')
+    found = Report(root)
+    found.read()
+    assert found.unreadable == {"summary.json": 1}
+    text = found.page("c", "now").decode()
+    assert "how the crawl ended is not known" in text
+    assert "has not ended" not in text
+
+
+def test_what_is_not_known_before_the_end_is_not_told_as_none() -> None:
+    tree = report(counted(line()))
+    assert "not known before the crawl has ended" in card(tree, "Not fetched").text()
+    assert "Failed URLs" not in [each.text() for each in tree.css("dt")]
+    assert "nothing was skipped" in card(report(counted(line()), SUMMARY), "Not fetched").text()
+
+
+def test_all_seeds_count_those_that_failed_too() -> None:
+    failed = {"url": "http://b.example/", "reason": "failed", "detail": "dns", "referrer": None}
+    tree = report(counted(line(), skipped=(failed,)), SUMMARY)
+    assert text_of(tree, "h1") == "Crawl of a.example and 1 other host"
+    assert "Seeds" in card(tree, "Settings and files").text()
+    many = report(counted(*(line(f"http://h{n}.example/") for n in range(SEEDS_MAX + 5))), SUMMARY)
+    assert text_of(many, "h1") == "Crawl of h0.example and others"
+    assert "and 5 more" in card(many, "Settings and files").text()
+
+
+def test_the_calendar_has_an_end_and_a_beginning() -> None:
+    ends = counted(line(fetched_at="0001-01-01T00:00:00Z"), line(fetched_at="9999-12-31T23:59:59.999999Z"))
+    said = report(ends).css("svg.bars")[0].attributes["aria-label"] or ""
+    assert said.startswith("From 0001-01-01 00:00:00 to 9999-12-31 23:59:59 UTC")
+
+
+@pytest.mark.parametrize(("hours", "says"), [(1, "1 min"), (25, "15 min"), (500, "6 h"), (5_000, "7 d")])
+def test_the_width_of_a_bar_is_a_round_one(hours: int, says: str) -> None:
+    last = datetime.fromisoformat(AT) + timedelta(hours=hours)
+    tree = report(counted(line(), line(fetched_at=last.strftime("%Y-%m-%dT%H:%M:%SZ"))))
+    assert f"A bar is {says};" in text_of(tree, "figcaption")
 
 
 def test_a_crawl_without_a_page_has_a_report(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -10,6 +11,7 @@ from dhtcrawl.export.report.timeline import Timeline
 from dhtcrawl.export.report.words import counted, duration, moment
 
 HEIGHT: Final = 100
+_ROUND: Final = re.compile(r" 0 (?:s|min|h)$")
 _GAP: Final = 0.15  # of a bar's width
 
 
@@ -17,7 +19,7 @@ def chart(timeline: Timeline) -> Element:
     """A figure with a bar for each width of time. There is a page at least."""
     bars = timeline.bars()
     most = max(bar.pages for bar in bars)
-    width = duration(timeline.width_s).replace(".0 s", " s").replace(" 0 s", "").replace(" 0 min", "")
+    width = _ROUND.sub("", duration(timeline.width_s).replace(".0 s", " s"))
     first, last = moment(bars[0].since), moment(bars[-1].since + timeline.width_s)
     said = f"From {first} to {last} UTC, {counted(most, 'page', 'pages')} in {width} at most."
     drawn = [

@@ -42,13 +42,15 @@ class Note(NamedTuple):
     text: str
 
 
-def notes(tally: Tally, summary: Fields, name: str) -> list[Note]:
-    """The notes on a crawl whose directory is called `name`, the gravest first."""
-    found = [*_of_the_end(summary), *_of_promises(summary, name), *_of_failures(tally), *_of_robots(tally)]
+def notes(tally: Tally, summary: Fields | None) -> list[Note]:
+    """The notes on a crawl, the gravest first; `summary` is that of its summary.json, None where that is damaged."""
+    if summary is None:
+        return [Note(Weight.BAD, "summary.json cannot be read: how the crawl ended is not known.")]
+    found = [*_of_the_end(tally, summary), *_of_promises(summary), *_of_failures(tally), *_of_robots(tally)]
     return sorted(found, key=lambda note: list(Weight).index(note.weight), reverse=True)
 
 
-def _of_the_end(summary: Fields) -> Iterator[Note]:
+def _of_the_end(tally: Tally, summary: Fields) -> Iterator[Note]:
     if not summary:
         yield Note(
             Weight.WARN,
@@ -56,6 +58,8 @@ def _of_the_end(summary: Fields) -> Iterator[Note]:
             "The same command goes on with a crawl that was stopped.",
         )
         return
+    if not any(status.startswith("2") for status, _ in tally.answers.by_name()):
+        yield Note(Weight.BAD, "Nothing but redirects and errors was fetched, if anything.")
     if summary.get("complete") is True:
         yield Note(Weight.GOOD, "The crawl is complete: nothing was left to do, and every link is accounted for.")
         return
@@ -72,26 +76,24 @@ def _of_the_end(summary: Fields) -> Iterator[Note]:
         )
 
 
-def _of_promises(summary: Fields, name: str) -> Iterator[Note]:
+def _of_promises(summary: Fields) -> Iterator[Note]:
     for field, (one, several) in _MUST_BE_NONE.items():
         count = count_of(summary.get(field))
         if count:
-            yield Note(Weight.BAD, f"{counted(count, one, several)}; dhtcrawl verify {name} says which and why.")
+            yield Note(Weight.BAD, f"{counted(count, one, several)}; dhtcrawl verify DIR says which and why.")
 
 
 def _of_failures(tally: Tally) -> Iterator[Note]:
     asked = tally.pages.count + tally.skipped.count("failed")
-    if tally.broken_total and tally.broken_total >= MANY_FAILED * asked:
-        yield Note(
-            Weight.WARN,
-            f"{many(tally.broken_total)} of {counted(asked, 'URL', 'URLs')} that were asked for failed "
-            f"({share(tally.broken_total, asked)}): see below which.",
-        )
+    failed = tally.broken.total
+    if failed and failed >= MANY_FAILED * asked:
+        urls = counted(asked, "URL that was", "URLs that were")
+        yield Note(Weight.WARN, f"{many(failed)} of {urls} asked for failed ({share(failed, asked)}): see below which.")
 
 
 def _of_robots(tally: Tally) -> Iterator[Note]:
     kept_out = tally.skipped.count("robots")
-    if kept_out and kept_out >= tally.pages.count:
+    if kept_out and kept_out > tally.pages.count:
         yield Note(
             Weight.WARN,
             f"robots.txt kept the crawl out of {counted(kept_out, 'URL', 'URLs')}, more than it brought pages.",

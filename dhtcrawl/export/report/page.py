@@ -10,9 +10,9 @@ from xml.etree.ElementTree import Element
 from dhtcrawl.export.report.chart import chart
 from dhtcrawl.export.report.markup import Part, classed, document, element, link
 from dhtcrawl.export.report.notes import notes
-from dhtcrawl.export.report.tally import Fields, Groups, Share, Tally, count_of, seconds_of, text_of
+from dhtcrawl.export.report.tally import Fields, Firsts, Groups, Share, Tally, count_of, seconds_of, text_of
 from dhtcrawl.export.report.words import REASONS, counted, duration, many, share, size
-from dhtcrawl.url import hostname_of
+from dhtcrawl.url import host_of, hostname_of
 
 ROWS_MAX: Final = 50  # of a table; what is more is told as one number
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -25,7 +25,7 @@ class Subject:
 
     name: str  # of the crawl's directory
     tally: Tally
-    summary: Fields  # of summary.json; empty where the crawl has not ended
+    summary: Fields | None  # of summary.json; empty where the crawl has not ended, None where it is damaged
     archives: Sequence[int]  # sizes of the archive files, in bytes
     unreadable: Mapping[str, int]  # lines of a file
     made: str  # when, and by which version
@@ -41,8 +41,8 @@ def page(subject: Subject, style: str) -> bytes:
 
 
 def _sections(subject: Subject) -> Iterator[Element]:
-    tally, summary = subject.tally, subject.summary
-    for note in notes(tally, summary, subject.name):
+    tally, summary = subject.tally, subject.summary or {}
+    for note in notes(tally, subject.summary):
         yield classed("p", f"note {note.weight}", note.text)
     for file, count in subject.unreadable.items():
         lines = counted(count, "line", "lines")
@@ -50,7 +50,7 @@ def _sections(subject: Subject) -> Iterator[Element]:
     yield _card("At a glance", _figures(subject))
     if tally.timeline.bars():
         yield _card("Pages over time", chart(tally.timeline))
-    yield _two(_answers(tally), _skipped(tally))
+    yield _two(_answers(tally), _skipped(tally, bool(summary)))
     yield from _broken(tally)
     yield from _cut(tally)
     yield _two(_hosts(tally), _types(tally))
@@ -65,20 +65,22 @@ def _sections(subject: Subject) -> Iterator[Element]:
 
 def _site(subject: Subject) -> str:
     seeds = subject.tally.seeds
-    if not seeds:
+    if not seeds.items:
         return subject.name
-    hosts = dict.fromkeys(url.split("/", 3)[2] for url in seeds)
+    hosts = dict.fromkeys(host_of(url) for url in seeds.items)
     first, more = hostname_of(next(iter(hosts))), len(hosts) - 1
+    if seeds.total > len(seeds.items):
+        return f"{first} and others"
     return f"{first} and {counted(more, 'other host', 'other hosts')}" if more else first
 
 
 def _lead(subject: Subject) -> str:
-    tally, summary = subject.tally, subject.summary
-    hosts = f"{many(len(tally.hosts))} hosts or more" if tally.hosts.others.count else None
+    tally, summary = subject.tally, subject.summary or {}
+    hosts = counted(sum(share.count > 0 for _, share in tally.hosts.by_name()), "host", "hosts")
     parts = [
         counted(tally.pages.count, "page", "pages"),
         size(tally.pages.bytes),
-        hosts or counted(len(tally.hosts), "host", "hosts"),
+        f"{hosts} or more" if tally.hosts.others.count else hosts,
     ]
     nodes = count_of(summary.get("nodes"))
     if nodes:
@@ -87,10 +89,10 @@ def _lead(subject: Subject) -> str:
 
 
 def _figures(subject: Subject) -> Element:
-    tally, summary = subject.tally, subject.summary
+    tally, summary = subject.tally, subject.summary or {}
     figures = {"Pages": many(tally.pages.count), "Bytes of bodies": size(tally.pages.bytes)}
-    figures["Failed URLs"] = many(tally.broken_total)
     if summary:
+        figures["Failed URLs"] = many(tally.broken.total)
         seconds = seconds_of(summary.get("seconds"))
         figures["Time"] = duration(seconds)
         if seconds:
@@ -116,31 +118,34 @@ def _answers(tally: Tally) -> Element:
         [_status(name), *_count_cells(group, tally.pages.count), _number(size(group.bytes)), _example(group)]
         for name, group in tally.answers.by_name()
     ]
-    return _card("Answers", _table(["Status", "Pages", "Share", "Bytes", "Such as"], rows, "no page yet"))
+    table = _table(["Status", "Pages", "Share", "Bytes", "Such as"], rows[:ROWS_MAX], "no page yet")
+    return _card("Answers", table, *_rest(tally.answers, "status", "statuses"))
 
 
-def _skipped(tally: Tally) -> Element:
+def _skipped(tally: Tally, ended: bool) -> Element:
     rows = [
         [_cell(element("code", name), element("br"), classed("span", "soft small", REASONS.get(name, ""))),
          _number(many(group.count)), _example(group)]
         for name, group in tally.skipped.largest()
     ]  # fmt: skip
-    return _card("Not fetched", _table(["Why", "URLs", "Such as"], rows[:ROWS_MAX], "nothing was skipped"))
+    nothing = "nothing was skipped" if ended else "not known before the crawl has ended"
+    table = _table(["Why", "URLs", "Such as"], rows[:ROWS_MAX], nothing)
+    return _card("Not fetched", table, *_rest(tally.skipped, "reason", "reasons"))
 
 
 def _broken(tally: Tally) -> Iterator[Element]:
-    if not tally.broken_total:
+    if not tally.broken.total:
         return
     rows = [
         [_cell(link(each.url), wide=True), _cell(each.what),
          _cell(link(each.found_on) if each.found_on else "a seed", wide=True)]
-        for each in tally.broken
+        for each in tally.broken.items
     ]  # fmt: skip
     parts: list[Part] = [_table(["URL", "Answer", "Found on"], rows, "")]
-    more = tally.broken_total - len(rows)
+    more = tally.broken.total - len(rows)
     if more:
         parts.append(classed("p", "soft", f"And {many(more)} more."))
-    parts.append(classed("p", "soft small", "dhtcrawl export --format links tells every page that leads to them."))
+    parts.append(classed("p", "soft small", "dhtcrawl export DIR --format links tells every page that leads to them."))
     yield _card("Failed URLs", *parts)
 
 
@@ -149,7 +154,8 @@ def _cut(tally: Tally) -> Iterator[Element]:
         [_cell(name, wide=True), _number(many(group.count)), _example(group)] for name, group in tally.cut.largest()
     ]
     if rows:
-        yield _card("Pages that are not whole", _table(["Why", "Pages", "Such as"], rows[:ROWS_MAX], ""))
+        table = _table(["Why", "Pages", "Such as"], rows[:ROWS_MAX], "")
+        yield _card("Pages that are not whole", table, *_rest(tally.cut, "reason", "reasons"))
 
 
 # -- what there is --
@@ -163,7 +169,7 @@ def _hosts(tally: Tally) -> Element:
         for name, group in ranked[:ROWS_MAX]
     ]  # fmt: skip
     table = _table(["Host", "Pages", "Share", "Bytes", "Failed"], rows, "none yet")
-    return _card("Hosts", table, *_rest(tally.hosts, len(rows), "host", "hosts"))
+    return _card("Hosts", table, *_rest(tally.hosts, "host", "hosts"))
 
 
 def _types(tally: Tally) -> Element:
@@ -172,15 +178,15 @@ def _types(tally: Tally) -> Element:
         for name, group in tally.types.largest()[:ROWS_MAX]
     ]
     table = _table(["Type", "Pages", "Share", "Bytes"], rows, "none yet")
-    return _card("Content types", table, *_rest(tally.types, len(rows), "type", "types"))
+    return _card("Content types", table, *_rest(tally.types, "type", "types"))
 
 
 def _depths(tally: Tally) -> Element:
-    rows = [
-        [_cell(str(depth)), _number(many(pages)), _bar(pages, max(tally.depths.values()))]
-        for depth, pages in sorted(tally.depths.items())[:ROWS_MAX]
-    ]
-    return _card("Links from a seed", _table(["Depth", "Pages", ""], rows, "none yet"))
+    ranked = sorted(tally.depths.by_name(), key=lambda item: int(item[0]))
+    most = max((share.count for _, share in ranked), default=0)
+    rows = [[_cell(depth), _number(many(share.count)), _bar(share.count, most)] for depth, share in ranked[:ROWS_MAX]]
+    table = _table(["Depth", "Pages", ""], rows, "none yet")
+    return _card("Links from a seed", table, *_rest(tally.depths, "depth", "depths"))
 
 
 def _large(tally: Tally) -> Element:
@@ -192,8 +198,10 @@ def _large(tally: Tally) -> Element:
 
 
 def _records(summary: Fields) -> Iterator[Element]:
-    tables = [_counts(summary.get("records"), "Rule", "Records"), _counts(summary.get("rejected"), "Rejected", "Times")]
-    found = [table for table in tables if table is not None]
+    found = [
+        *_counts(summary.get("records"), "Rule", "Records"),
+        *_counts(summary.get("rejected"), "Rejected", "Times"),
+    ]
     if found:
         yield _card("Records", *found)
 
@@ -214,8 +222,10 @@ def _nodes(summary: Fields) -> Iterator[Element]:
 
 
 def _facts(subject: Subject) -> Element:
-    summary, seeds = subject.summary, subject.tally.seeds
-    facts: list[tuple[str, Part]] = [("Seed" if len(seeds) == 1 else "Seeds", element("span", *_linked(seeds)))]
+    summary, seeds = subject.summary or {}, subject.tally.seeds
+    facts: list[tuple[str, Part]] = []
+    if seeds.items:
+        facts.append(("Seed" if seeds.total == 1 else "Seeds", element("span", *_linked(seeds))))
     for name, field in (("Crawl", "crawl"), ("Policy", "policy"), ("Key", "key")):
         if text_of(summary.get(field)):
             facts.append((name, element("code", text_of(summary.get(field)))))
@@ -224,20 +234,23 @@ def _facts(subject: Subject) -> Element:
     return classed("dl", "story", *rows)
 
 
-def _linked(seeds: Sequence[str]) -> Iterator[Part]:
-    for number, url in enumerate(seeds):
+def _linked(seeds: Firsts[str]) -> Iterator[Part]:
+    for number, url in enumerate(seeds.items):
         if number:
             yield element("br")
         yield link(url)
+    if seeds.total > len(seeds.items):
+        yield element("br")
+        yield f"and {many(seeds.total - len(seeds.items))} more"
 
 
 # -- parts of tables --
 
 
-def _counts(told: object, name: str, what: str) -> Element | None:
+def _counts(told: object, name: str, what: str) -> list[Element]:
     counts = {text_of(key): count_of(value) for key, value in told.items()} if isinstance(told, dict) else {}
     rows = [[_cell(key, wide=True), _number(many(value))] for key, value in sorted(counts.items())]
-    return _table([name, what], rows[:ROWS_MAX], "") if rows else None
+    return [_table([name, what], rows[:ROWS_MAX], ""), *_more(len(rows) - ROWS_MAX, "row", "rows")] if rows else []
 
 
 def _card(title: str, *parts: Part) -> Element:
@@ -293,12 +306,12 @@ def _bar(count: int, most: int) -> Element:
     return _cell(element("svg", element("rect", attributes=done), attributes=box), wide=True)
 
 
-def _rest(groups: Groups, shown: int, one: str, several: str) -> list[Element]:
+def _rest(groups: Groups, one: str, several: str) -> list[Element]:
     """What a table leaves out."""
-    left = _more(len(groups) - shown, one, several)
+    left = _more(len(groups) - ROWS_MAX, one, several)
     others = groups.others.count
     if others:
-        left.append(classed("p", "soft", f"{counted(others, 'page', 'pages')} of further {several}, not told apart."))
+        left.append(classed("p", "soft", f"{many(others)} of further {several}, not told apart."))
     return left
 
 

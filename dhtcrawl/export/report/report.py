@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
 
-from dhtcrawl.export.lines import Fields, WholeLines, is_page, is_skip, object_of, summary_of
+from dhtcrawl.export.lines import SUMMARY_BYTES_MAX, Fields, WholeLines, is_page, is_skip, object_of
 from dhtcrawl.export.report.page import Subject, page
 from dhtcrawl.export.report.tally import Tally
-from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, PAGES_DIR, PAGES_FILE, REPORTS_DIR, SKIPPED_FILE
+from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, PAGES_DIR, PAGES_FILE, REPORTS_DIR, SKIPPED_FILE, SUMMARY_FILE
 from dhtcrawl.storage.store.engine import storage_error
 
 _ARCHIVES = "*.warc.gz"
@@ -28,6 +28,7 @@ class Report:
         self.unreadable = Counter[str]()
         self._root = root
         self._tally = Tally()
+        self._summary: Fields | None = {}
 
     @property
     def pages(self) -> int:
@@ -40,6 +41,8 @@ class Report:
             StorageError: they cannot be read.
         """
         try:
+            # Before the lines: those that come after it are not its.
+            self._summary = self._read_summary()
             with ExitStack() as stack:
                 for line in WholeLines(self._root / _PAGES, stack):
                     fields = object_of(line)
@@ -54,7 +57,8 @@ class Report:
                     else:
                         self.unreadable[_SKIPPED] += 1
         except OSError as error:
-            raise storage_error(error, f"cannot read {self._root}") from error
+            raise storage_error(error, f"cannot read {error.filename or self._root}") from error
+        self._leave_out_an_old_summary()
 
     def page(self, name: str, made: str) -> bytes:
         """The report as HTML, of a crawl in a directory called `name`; `made` says when and by whom.
@@ -70,15 +74,26 @@ class Report:
         subject = Subject(
             name=name,
             tally=self._tally,
-            summary=self._summary(),
+            summary=self._summary,
             archives=archives,
             unreadable=self.unreadable,
             made=made,
         )
         return page(subject, style)
 
-    def _summary(self) -> Fields:
-        """The summary, unless the crawl has gone on since: pages come while a run is at work, a summary last."""
-        summary = summary_of(self._root)
-        told = summary.get("pages")
-        return {} if isinstance(told, int) and self.pages + self.unreadable[_PAGES] > told else summary
+    def _read_summary(self) -> Fields | None:
+        """The fields of summary.json; empty where there is none, None where it is none that can be read."""
+        try:
+            with (self._root / SUMMARY_FILE).open("rb") as file:
+                summary = object_of(file.read(SUMMARY_BYTES_MAX))
+        except FileNotFoundError:
+            return {}
+        if summary is None:
+            self.unreadable[SUMMARY_FILE] += 1
+        return summary
+
+    def _leave_out_an_old_summary(self) -> None:
+        """The crawl has gone on since: pages come while a run is at work, a summary last."""
+        told = None if self._summary is None else self._summary.get("pages")
+        if isinstance(told, int) and self.pages + self.unreadable[_PAGES] > told:
+            self._summary = {}

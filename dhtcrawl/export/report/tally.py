@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from dhtcrawl.export.report.timeline import Timeline
 from dhtcrawl.url import has_host, host_of
@@ -15,6 +15,8 @@ KINDS_MAX: Final = 1_000  # of anything else: a site may give each page a type o
 LARGEST: Final = 10
 BROKEN_MAX: Final = 200
 SEEDS_MAX: Final = 20
+# Of links only; older versions told no page that has them.
+_OF_LINKS: Final = frozenset(("out-of-scope", "nofollow", "depth", "rules", "not-a-url"))
 _SECONDS_MAX: Final = 1e12
 _TEXT_MAX: Final = 2_000  # of what a page told, and of what a reader looks at
 
@@ -86,6 +88,23 @@ class LargePage(NamedTuple):
     content_type: str
 
 
+T = TypeVar("T")
+
+
+class Firsts(Generic[T]):
+    """The first `most` of what there is, and how much there is."""
+
+    def __init__(self, most: int) -> None:
+        self.items: list[T] = []
+        self.total = 0
+        self._most = most
+
+    def add(self, item: T) -> None:
+        self.total += 1
+        if len(self.items) < self._most:
+            self.items.append(item)
+
+
 class Tally:
     """The figures of a crawl, from its pages and what it skipped."""
 
@@ -94,12 +113,11 @@ class Tally:
         self.answers = Groups()  # by status
         self.types = Groups()
         self.hosts = Groups(HOSTS_MAX)
-        self.depths: dict[int, int] = {}
+        self.depths = Groups()
         self.cut = Groups()  # pages that are there, but not whole, by why
         self.skipped = Groups()  # by reason
-        self.broken: list[Broken] = []
-        self.broken_total = 0
-        self.seeds: list[str] = []
+        self.broken = Firsts[Broken](BROKEN_MAX)
+        self.seeds = Firsts[str](SEEDS_MAX)
         self.timeline = Timeline()
         self._largest: list[LargePage] = []
 
@@ -112,7 +130,8 @@ class Tally:
         self.answers.of(str(status)).add(url, size, failed)
         self.types.of(kind).add(url, size, failed)
         self.hosts.of(host_of(url)).add(url, size, failed)
-        self._deep(fields, url)
+        self.depths.of(str(count_of(fields.get("depth")))).add(url, size, failed)
+        self._note_seed(fields, url)
         at = _moment(fields["fetched_at"])
         if at is not None:
             self.timeline.add(at)
@@ -126,6 +145,8 @@ class Tally:
         """Count a line of skipped.jsonl that `is_skip`."""
         url, reason = text_of(fields.get("url")), text_of(fields.get("reason"))
         self.skipped.of(reason).add(url)
+        if reason not in _OF_LINKS:
+            self._note_seed(fields, url)
         if reason == "failed":
             self._note_broken(url, text_of(fields.get("detail")) or "no answer", fields)
             if has_host(url):
@@ -134,18 +155,12 @@ class Tally:
     def largest_pages(self) -> list[LargePage]:
         return sorted(self._largest, reverse=True)
 
-    def _deep(self, fields: Fields, url: str) -> None:
-        depth = count_of(fields.get("depth"))
-        if depth in self.depths or len(self.depths) < KINDS_MAX:
-            self.depths[depth] = self.depths.get(depth, 0) + 1
-        if depth == 0 and not fields.get("referrer") and len(self.seeds) < SEEDS_MAX:
-            self.seeds.append(url[:_TEXT_MAX])
+    def _note_seed(self, fields: Fields, url: str) -> None:
+        if not count_of(fields.get("depth")) and not fields.get("referrer") and has_host(url):
+            self.seeds.add(url[:_TEXT_MAX])
 
     def _note_broken(self, url: str, what: str, fields: Fields) -> None:
-        self.broken_total += 1
-        if len(self.broken) < BROKEN_MAX:
-            found_on = text_of(fields.get("referrer"))
-            self.broken.append(Broken(url[:_TEXT_MAX], what, found_on))
+        self.broken.add(Broken(url[:_TEXT_MAX], what, text_of(fields.get("referrer"))))
 
     def _keep_if_large(self, page: LargePage) -> None:
         if len(self._largest) < LARGEST:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 # docs/outputs.md says it at length.
@@ -24,8 +24,9 @@ REASONS: Final = {
     "disk-limit": "still queued when the disk limit was reached",
     "dropped": "taken off the list by a person",
 }
+_EPOCH: Final = datetime(1970, 1, 1)
 _UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
-_YEAR_MAX_S: Final = 253_402_300_799  # the last second of 9999
+_CALENDAR_S: Final = (-62_135_596_800, 253_402_300_799)  # from the first second of year 1 to the last of 9999
 
 
 def many(count: int) -> str:
@@ -61,7 +62,7 @@ def size(count: int) -> str:
 
 def duration(seconds: float) -> str:
     """`3.2 s`, `4 min 5 s`, `1 h 2 min`, `3 d 4 h`."""
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     days, hours, minutes, rest = whole // 86_400, whole // 3600 % 24, whole // 60 % 60, whole % 60
@@ -72,4 +73,5 @@ def duration(seconds: float) -> str:
 
 def moment(seconds: int) -> str:
     """`2026-01-31 12:00:00`, UTC."""
-    return datetime.fromtimestamp(min(seconds, _YEAR_MAX_S), UTC).strftime("%Y-%m-%d %H:%M:%S")
+    first, last = _CALENDAR_S
+    return (_EPOCH + timedelta(seconds=min(max(seconds, first), last))).isoformat(" ", "seconds")
