@@ -26,7 +26,7 @@ turns of a millisecond. The target is for what comes on top of it.
 
 With `--settled`, swarms whose nodes know each other from the start (`scale_settled.py`): how fast thousands are.
 
-    python scripts/bench_scale.py --settled 1,100,2000
+    python scripts/bench_scale.py --settled 1,100,2000 [--policies balanced]
 
 With `--real`, processes on this machine crawl a web that is slow to answer (`scale_nodes.py`): speed, E(N) = the speed
 of N nodes over N times that of one, CPU and bytes a page, how even the shares are, and by the web's own count what was
@@ -76,6 +76,7 @@ NODES = (10, 100, 1_000)
 QUICK_NODES = (5, 15)
 PAGES = 20
 QUICK_PAGES = 8
+REAL_POLICIES = "xor,balanced"
 REAL_PAGES = 1_000
 SETTLED_PAGES = 16
 # A page may cost a swarm ten times as large as one of a hundred so much more.
@@ -91,12 +92,12 @@ def measure(nodes: int, pages: int, seed: int, swarms: int = 1) -> Sample:
     return _sample(_apart("--one", nodes, pages, seed, swarms))
 
 
-def _apart(option: str, *numbers: int) -> dict[str, Any]:
+def _apart(option: str, *arguments: int | str) -> dict[str, Any]:
     """What a run in a process of its own has measured."""
-    done = subprocess.run([sys.executable, __file__, option, json.dumps(numbers)], stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([sys.executable, __file__, option, json.dumps(arguments)], stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise SystemExit(
-            f"bench: the run of {numbers[0]} nodes ended with {done.returncode}; what it said stands above"
+            f"bench: the run of {arguments[0]} nodes ended with {done.returncode}; what it said stands above"
         )
     values: dict[str, Any] = json.loads(done.stdout)
     return values
@@ -219,13 +220,16 @@ def plot(rows: list[benchmark.Row], sizes: list[int]) -> str:
 def settled(args: argparse.Namespace) -> int:
     """The settled swarms that were asked for, each in a process of its own; the exit code."""
     pages = args.pages or (QUICK_PAGES if args.quick else SETTLED_PAGES)
-    paced: dict[int, list[scale_settled.Paced]] = {}
-    for seed in range(1, args.seeds + 1):
-        for nodes in args.settled:
-            note(f"{nodes} settled nodes, {pages} pages each, seed {seed}")
-            values = _apart("--one-settled", nodes, pages, seed)
-            paced.setdefault(nodes, []).append(scale_settled.Paced(**(values | {"sample": _sample(values["sample"])})))
-    rows = scale_settled.rows_of(paced)
+    rows: list[benchmark.Row] = []
+    for policy in (args.policies or scale_settled.DEFAULT_POLICY).split(","):
+        paced: dict[int, list[scale_settled.Paced]] = {}
+        for seed in range(1, args.seeds + 1):
+            for nodes in args.settled:
+                note(f"{nodes} settled nodes, {pages} pages each, seed {seed}, {policy}")
+                values = _apart("--one-settled", nodes, pages, seed, policy)
+                each = scale_settled.Paced(**(values | {"sample": _sample(values["sample"])}))
+                paced.setdefault(nodes, []).append(each)
+        rows += scale_settled.rows_of(paced, policy)
     benchmark.print_table(rows, " ")
     return benchmark.finish(rows, args.json)
 
@@ -244,7 +248,7 @@ def real(args: argparse.Namespace) -> int:
         more["latency_s"] = args.latency
     samples: dict[tuple[str, str, int], list[RealSample]] = {}
     for _ in range(args.rounds):
-        for policy in args.policies.split(","):
+        for policy in (args.policies or REAL_POLICIES).split(","):
             for key in args.keys.split(","):
                 for nodes in sizes:
                     trial = Trial(nodes, pages, policy=policy, key=key, **more)
@@ -300,7 +304,9 @@ def main(argv: list[str] | None = None) -> int:
         help="real nodes on this machine instead, in swarms of these sizes",
     )
     parser.add_argument("--inventory", metavar="FILE", help="real nodes on the hosts of this file (TOML), over ssh")
-    parser.add_argument("--policies", default="xor,balanced", metavar="NAME,…", help="of real nodes")
+    parser.add_argument(
+        "--policies", metavar="NAME,…", help=f"of real nodes (default {REAL_POLICIES}), or settled ones (default xor)"
+    )
     parser.add_argument("--keys", default="url", metavar="NAME,…", help="of real nodes: url, host or both")
     parser.add_argument("--rounds", type=benchmark.count, default=1, help="of real swarms, in turns (default 1)")
     parser.add_argument(

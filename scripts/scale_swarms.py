@@ -7,7 +7,7 @@ import dataclasses
 import gc
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -148,11 +148,10 @@ class Simulated:
         seed: int,
         *,
         web: SimWeb | None = None,
-        concurrency: int = CONCURRENCY,
-        scope: str = "host",
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         """Without a `web` it is one of `HOSTS` hosts of very different sizes."""
-        config = load(flags={"fetch.concurrency": concurrency, "crawl.scope": scope})
+        config = load(flags=settings or {"fetch.concurrency": CONCURRENCY})
         self.loop = VirtualLoop()
         self._nodes = nodes
         self._rng = Random(seed)

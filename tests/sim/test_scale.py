@@ -101,11 +101,17 @@ def test_a_swarm_of_more_members_than_connections_keeps_its_promises(
     assert sum(len(ack.codes) for ack in answered) > result.pages, "and most of the links in datagrams"
 
 
-def test_nodes_that_know_each_other_from_the_start_crawl_all_and_are_judged_by_their_speed() -> None:
+def test_nodes_that_know_each_other_from_the_start_crawl_all_and_are_judged_by_their_speed(tmp_path: Path) -> None:
     assert bench_scale.main(["--settled", "1,5", "--pages", "4"]) == 0
     paced = scale_settled.run(5, 4, 1)
     assert paced.sample.pages == 20
     assert paced.sample.join.task_bytes == 0, "nobody had to be asked who is there"
+    assert (
+        bench_scale.main(["--settled", "1,5", "--pages", "4", "--policies", "balanced", "--json", str(tmp_path / "r")])
+        == 0
+    )
+    names = {row["name"] for row in json.loads((tmp_path / "r").read_text())["rows"]}
+    assert {"balanced, 1 nodes: speed", "balanced, 5 nodes: E"} <= names, "each row says which policy made it"
     assert 0 < paced.whole_rate < 5 * scale_settled.FLIGHT / (0.5 * scale_settled.LATENCY_S)
     alone = replace(paced, middle_rate=paced.middle_rate / 5)
     for slower, ok in ((1.0, True), (1.25, False)):
