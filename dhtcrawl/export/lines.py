@@ -14,7 +14,7 @@ from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
 
 LINE_BYTES_MAX = 1024 * 1024
 _BLOCK_BYTES = 256 * 1024
-SUMMARY_BYTES_MAX = 16 << 20  # a row a node
+_SUMMARY_BYTES_MAX = 16 << 20  # a row a node
 _URL = re.compile(r"https?://[^/\s]+/\S*")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", re.ASCII)
 
@@ -48,9 +48,21 @@ class WholeLines:
 def summary_of(root: Path) -> Fields:
     """The fields of summary.json below `root`; empty where there is none that can be read."""
     try:
-        with (root / SUMMARY_FILE).open("rb") as file:
-            return object_of(file.read(SUMMARY_BYTES_MAX)) or {}
+        return read_summary(root) or {}
     except OSError:
+        return {}
+
+
+def read_summary(root: Path) -> Fields | None:
+    """The fields of summary.json below `root`; empty where there is none, None where it is damaged.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        with (root / SUMMARY_FILE).open("rb") as file:
+            return object_of(file.read(_SUMMARY_BYTES_MAX))
+    except FileNotFoundError:
         return {}
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
 
-from dhtcrawl.export.lines import SUMMARY_BYTES_MAX, Fields, WholeLines, is_page, is_skip, object_of
+from dhtcrawl.export.lines import Fields, WholeLines, is_page, is_skip, object_of, read_summary
 from dhtcrawl.export.report.page import Subject, page
 from dhtcrawl.export.report.tally import Tally
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, PAGES_DIR, PAGES_FILE, REPORTS_DIR, SKIPPED_FILE, SUMMARY_FILE
@@ -42,20 +43,14 @@ class Report:
         """
         try:
             # Before the lines: those that come after it are not its.
-            self._summary = self._read_summary()
+            self._summary = read_summary(self._root)
+            if self._summary is None:
+                self.unreadable[SUMMARY_FILE] += 1
             with ExitStack() as stack:
-                for line in WholeLines(self._root / _PAGES, stack):
-                    fields = object_of(line)
-                    if fields is not None and is_page(fields):
-                        self._tally.page(fields)
-                    else:
-                        self.unreadable[_PAGES] += 1
-                for line in WholeLines(self._root / _SKIPPED, stack):
-                    fields = object_of(line)
-                    if fields is not None and is_skip(fields):
-                        self._tally.skip(fields)
-                    else:
-                        self.unreadable[_SKIPPED] += 1
+                for fields in self._objects(_PAGES, is_page, stack):
+                    self._tally.page(fields)
+                for fields in self._objects(_SKIPPED, is_skip, stack):
+                    self._tally.skip(fields)
         except OSError as error:
             raise storage_error(error, f"cannot read {error.filename or self._root}") from error
         self._leave_out_an_old_summary()
@@ -81,16 +76,14 @@ class Report:
         )
         return page(subject, style)
 
-    def _read_summary(self) -> Fields | None:
-        """The fields of summary.json; empty where there is none, None where it is none that can be read."""
-        try:
-            with (self._root / SUMMARY_FILE).open("rb") as file:
-                summary = object_of(file.read(SUMMARY_BYTES_MAX))
-        except FileNotFoundError:
-            return {}
-        if summary is None:
-            self.unreadable[SUMMARY_FILE] += 1
-        return summary
+    def _objects(self, name: str, is_one: Callable[[Fields], bool], stack: ExitStack) -> Iterator[Fields]:
+        """The objects of a file's lines that are such; the others are counted."""
+        for line in WholeLines(self._root / name, stack):
+            fields = object_of(line)
+            if fields is not None and is_one(fields):
+                yield fields
+            else:
+                self.unreadable[name] += 1
 
     def _leave_out_an_old_summary(self) -> None:
         """The crawl has gone on since: pages come while a run is at work, a summary last."""
