@@ -1,4 +1,4 @@
-"""How people write durations, sizes and addresses, and what they are told when it is none.
+"""How people write durations, sizes and addresses, what they are told when it is none, and how a size is told.
 
 Each `parse_…` takes what a flag, a variable or a TOML file may hold;
 `dhtcrawl.config` says which setting it was.
@@ -25,6 +25,7 @@ _SIZE_BYTES: Final = {
     "": 1, "b": 1, "k": 1000, "kb": 1000, "m": 1000**2, "mb": 1000**2, "g": 1000**3, "gb": 1000**3, "tb": 1000**4,
     "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }  # fmt: skip
+_SIZES: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
 _NUMBER: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 _NAME: Final = r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?"  # or IPv4; labels: RFC 1035, 2.3.4
 _ADDRESS: Final = re.compile(rf"(?:\[([0-9A-Fa-f:.]+)\]|({_NAME})):([0-9]{{1,5}})")
@@ -163,3 +164,14 @@ def _scaled(value: object, units: Mapping[str, float], hint: str) -> float:
     if match is None or match[2].lower() not in units:
         raise ValueError(hint)
     return float(match[1]) * units[match[2].lower()]
+
+
+def size(count: int) -> str:
+    """A size as a person reads it: `812 B`, `3.4 MB`."""
+    if count < 1000:
+        return f"{count} B"
+    value, units = count / 1000, iter(_SIZES)
+    unit = next(units)
+    while value >= 999.95 and unit != _SIZES[-1]:
+        value, unit = value / 1000, next(units)
+    return f"{value:.1f} {unit}"

@@ -15,12 +15,13 @@ from dhtcrawl.cli.main import json_text
 from dhtcrawl.cli.manual import decide, given_up, list_of
 from dhtcrawl.cli.options import F, admin_option, json_option
 from dhtcrawl.cli.table import Column, columns_there, fields, short, table, wrapped
-from dhtcrawl.cli.words import clock, size, some, tally
+from dhtcrawl.cli.words import clock, some, tally
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.spec import typed_url, web_address
 from dhtcrawl.standing import span
 from dhtcrawl.storage.store.outcomes import counts_a_kind, errors_by_kind, skipped_by_reason
 from dhtcrawl.storage.store.plan_counters import by_model, counts_plans, in_words
+from dhtcrawl.units import size
 from dhtcrawl.url import host_of
 
 WATCH_EVERY_S = 2.0

@@ -14,7 +14,7 @@ from types import TracebackType
 from dhtcrawl.cli.rate import Rate, Used, a_second, rough_end
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.table import printable
-from dhtcrawl.cli.words import clock, fitting, for_a_person, size, some, tally, with_reason
+from dhtcrawl.cli.words import clock, fitting, for_a_person, some, tally, with_reason
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.node.single import RunningCrawl
 from dhtcrawl.standing import sentence
@@ -22,6 +22,7 @@ from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RULES_FILE
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store.outcomes import end_of
 from dhtcrawl.storage.store.plan_counters import in_words
+from dhtcrawl.units import size
 
 
 class CrawlProgress:

@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dhtcrawl.cli.words import clock, size
+from dhtcrawl.cli.words import clock
+from dhtcrawl.units import size
 
 GAP = "  "
 CUT_TO_MIN = 8  # characters of a column that may be cut

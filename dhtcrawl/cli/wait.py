@@ -14,12 +14,13 @@ from dhtcrawl.cli.rate import Rate, Used, a_second, rough_end
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.signals import ENDING, hang_ups
 from dhtcrawl.cli.table import printable, short
-from dhtcrawl.cli.words import clock, fitting, for_a_person, size, with_reason
+from dhtcrawl.cli.words import clock, fitting, for_a_person, with_reason
 from dhtcrawl.crawl.budget import LIMIT_OF, Stop
 from dhtcrawl.errors import Exit, NodeUnreachable, NotNow
 from dhtcrawl.node.stopping import Stopping
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store.outcomes import end_of, errors_by_kind, skipped_by_reason
+from dhtcrawl.units import size
 
 POLL_S = 0.5
 SILENCE_MAX_S = 15.0  # a busy node; one that is started anew takes less

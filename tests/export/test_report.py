@@ -20,8 +20,9 @@ from dhtcrawl.export.report.page import ROWS_MAX, Subject, page
 from dhtcrawl.export.report.report import Report
 from dhtcrawl.export.report.tally import BROKEN_MAX, KINDS_MAX, LARGEST, SEEDS_MAX, Tally
 from dhtcrawl.export.report.timeline import BARS_MAX, Timeline
-from dhtcrawl.export.report.words import REASONS, duration, share, size
+from dhtcrawl.export.report.words import REASONS, duration, share
 from dhtcrawl.storage.store.records import SkipReason
+from dhtcrawl.units import size
 
 from .made import Made, make, redirect
 

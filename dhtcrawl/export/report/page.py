@@ -11,7 +11,8 @@ from dhtcrawl.export.report.chart import chart
 from dhtcrawl.export.report.markup import Part, classed, document, element, link
 from dhtcrawl.export.report.notes import notes
 from dhtcrawl.export.report.tally import Fields, Firsts, Groups, Share, Tally, count_of, seconds_of, text_of
-from dhtcrawl.export.report.words import REASONS, counted, duration, many, share, size
+from dhtcrawl.export.report.words import REASONS, counted, duration, many, share
+from dhtcrawl.units import size
 from dhtcrawl.url import host_of, hostname_of
 
 ROWS_MAX: Final = 50  # of a table; what is more is told as one number

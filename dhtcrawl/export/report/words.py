@@ -25,7 +25,6 @@ REASONS: Final = {
     "dropped": "taken off the list by a person",
 }
 _EPOCH: Final = datetime(1970, 1, 1)
-_UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
 _CALENDAR_S: Final = (-62_135_596_800, 253_402_300_799)  # from the first second of year 1 to the last of 9999
 
 
@@ -47,17 +46,6 @@ def share(part: int, whole: int) -> str:
     if part and percent < 1:
         return "< 1 %"
     return "> 99 %" if part < whole and percent > 99 else f"{percent:.0f} %"
-
-
-def size(count: int) -> str:
-    """`812 B`, `3.4 MB`."""
-    if count < 1000:
-        return f"{count} B"
-    value, units = count / 1000, iter(_UNITS)
-    unit = next(units)
-    while value >= 999.95 and unit != _UNITS[-1]:
-        value, unit = value / 1000, next(units)
-    return f"{value:.1f} {unit}"
 
 
 def duration(seconds: float) -> str:
